@@ -1,0 +1,60 @@
+# Everything runs from a fresh clone with python3 (3.11 or newer) and make; `make help` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint types imports unit doctest slow format clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## *(.*)/\1|\2/' | awk -F'|' '{printf "  make %-8s  %s\n", $$1, $$2}'
+
+venv: $(STAMP)  ## create the virtual environment with all development tools
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## draw from the prior of a small model and write a picture to out/
+	$(BIN)/python examples/prior_draws.py
+
+# One recipe, not prerequisites: the cheap checks come first, also under `make -j`.
+test: $(STAMP)  ## everything that has to pass before a commit
+	$(MAKE) lint
+	$(MAKE) types
+	$(MAKE) imports
+	$(MAKE) unit
+	$(MAKE) doctest
+
+lint: $(STAMP)  ## rules and formatting (ruff)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP)  ## type check of the package (pyright)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+imports: $(STAMP)  ## order of the rooms (import-linter)
+	$(BIN)/lint-imports
+
+unit: $(STAMP)  ## the fast tests
+	$(BIN)/python -m pytest -n $(JOBS) tests
+
+doctest: $(STAMP)  ## the examples in docstrings and in the README
+	$(BIN)/python -m pytest --doctest-modules src/mgvi
+	$(BIN)/python -m pytest --doctest-glob=README.md README.md
+
+# Exit status 5 of pytest: there is no slow test.
+slow: $(STAMP)  ## the slow tests
+	$(BIN)/python -m pytest -m slow tests || [ $$? -eq 5 ]
+
+format: $(STAMP)  ## rewrite the files the way `make lint` wants them
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:  ## remove the virtual environment, builds, caches and outputs
+	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests examples -type d -name __pycache__ -prune -exec rm -rf {} +

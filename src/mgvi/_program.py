@@ -1,0 +1,113 @@
+"""A function traced once, whose array constants are arguments.
+
+A Python function of a dict of arrays comes in; a program that can be evaluated, differentiated and compiled without
+running that function again goes out, and with it the arrays that the function closed over.
+Nothing here knows what the function computes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+
+_INLINE = 4096  # outputs that depend on no input and are at most this large stay concrete
+
+
+class Program:
+    """A traced function. Calling it needs the `constants` that `trace` returned beside it."""
+
+    def __init__(self, jaxpr, in_tree, out_tree, fixed: dict[int, Any], depends: dict[str, list[bool]]):
+        self._jaxpr = jaxpr
+        self._in_tree = in_tree
+        self._out_tree = out_tree
+        self._fixed = fixed
+        self._depends = depends
+
+    def __call__(self, constants, tree):
+        """Evaluate at a tree of inputs."""
+        leaves, in_tree = jax.tree.flatten(tree)
+        if in_tree != self._in_tree:
+            raise ValueError(f"expected inputs of structure {self._in_tree}, found {in_tree}")
+        hoisted, large = constants
+        computed = iter(jex.jaxpr_as_fun(jex.ClosedJaxpr(self._jaxpr, hoisted))(*leaves))
+        outputs = []
+        for i in range(self._out_tree.num_leaves):
+            value = self._fixed.get(i)
+            outputs.append(next(computed) if value is None else large[value] if isinstance(value, int) else value)
+        return jax.tree.unflatten(self._out_tree, outputs)
+
+    def dependence(self, name: str | None = None):
+        """Tree of bools: which outputs depend on an input (named by its key in the input dict) or on any."""
+        flags = self._depends[name] if name is not None else _any_of(self._depends)
+        return jax.tree.unflatten(self._out_tree, flags)
+
+
+def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
+    """Trace a function of a dict of arrays at the shapes of `example`."""
+    leaves, in_tree = jax.tree.flatten(example)
+    out_trees = []
+
+    def flat(*inputs):
+        outputs, out_tree = jax.tree.flatten(function(jax.tree.unflatten(in_tree, inputs)))
+        out_trees.append(out_tree)
+        return outputs
+
+    closed = jax.make_jaxpr(flat)(*leaves)
+    owner = [str(path[0].key) for path, _ in jax.tree_util.tree_flatten_with_path(example)[0]]
+    depends = {name: _reachable(closed.jaxpr, [o == name for o in owner]) for name in dict.fromkeys(owner)}
+    depends = depends or {"": [False] * len(closed.jaxpr.outvars)}
+    free = [not flag for flag in _any_of(depends)]
+    fixed, large = {}, []
+    values = jex.jaxpr_as_fun(_slice(closed, free))(*(jnp.zeros(v.shape, v.dtype) for v in closed.in_avals))
+    for i, value in zip(np.flatnonzero(free), map(jnp.asarray, values), strict=True):
+        if value.size <= _INLINE and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
+            fixed[int(i)] = np.asarray(value)
+        else:
+            fixed[int(i)] = len(large)
+            large.append(value)
+    needed = _slice(closed, [not is_free for is_free in free])
+    return Program(needed.jaxpr, in_tree, out_trees[-1], fixed, depends), (list(needed.consts), large)
+
+
+def _any_of(depends: dict[str, list[bool]]) -> list[bool]:
+    return [any(flags) for flags in zip(*depends.values(), strict=True)]
+
+
+def _slice(closed, keep: list[bool]):
+    """The part of a program that leads to some of its outputs, with the constants that it needs."""
+    jaxpr = closed.jaxpr
+    outvars = [v for v, is_kept in zip(jaxpr.outvars, keep, strict=True) if is_kept]
+    needed, equations = {v for v in outvars if not isinstance(v, jex.Literal)}, []
+    for equation in reversed(jaxpr.eqns):
+        if needed.intersection(equation.outvars):
+            equations.append(equation)
+            needed.update(v for v in equation.invars if not isinstance(v, jex.Literal))
+    used = [(v, c) for v, c in zip(jaxpr.constvars, closed.consts, strict=True) if v in needed]
+    part = jaxpr.replace(
+        constvars=[v for v, _ in used],
+        eqns=equations[::-1],
+        outvars=outvars,
+        effects=set(),
+        debug_info=jaxpr.debug_info._replace(result_paths=None),
+    )
+    return jex.ClosedJaxpr(part, [c for _, c in used])
+
+
+def _reachable(jaxpr, inputs: list[bool]) -> list[bool]:
+    """Which outputs of a jaxpr an input can influence. Loops and branches count as a whole, calls are entered."""
+    marked = {var for var, is_on in zip(jaxpr.invars, inputs, strict=True) if is_on}
+
+    def on(atom):
+        return not isinstance(atom, jex.Literal) and atom in marked
+
+    for equation in jaxpr.eqns:
+        flags = [on(v) for v in equation.invars]
+        if not any(flags):
+            continue
+        inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit") else None
+        outs = _reachable(inner.jaxpr, flags) if inner is not None else [True] * len(equation.outvars)
+        marked.update(v for v, is_on in zip(equation.outvars, outs, strict=True) if is_on)
+    return [on(v) for v in jaxpr.outvars]

@@ -1,0 +1,150 @@
+"""Fisher information from scores, for distributions without a closed form.
+
+Any distribution with a differentiable `log_prob` comes in; the scores at weighted nodes of the data, as a linear map,
+go out. The nodes are a quadrature or an enumeration where one can be had, else draws with a fixed key.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import lax
+from numpyro.distributions.distribution import Distribution
+
+from mgvi.distributions import standardization
+from mgvi.distributions.fisher import Component, FisherSqrt, fisher_rows, register_fisher
+from mgvi.errors import ModelError
+
+_HERMITE = 48
+_COUNTS_EXACT, _COUNTS_STRIDED, _COUNT_SDS = 64, 192, 9.0
+_DRAWS = 512
+
+
+class _Nodes(NamedTuple):
+    """Data values along a leading axis, and the probability that each stands for."""
+
+    values: jax.Array
+    weights: jax.Array
+    approximation: str
+
+
+def score_map(d: Distribution) -> FisherSqrt:
+    """The map from tangents of all float leaves of a distribution to weighted scores at nodes."""
+    leaves, treedef = jax.tree.flatten(d)
+    names = {f"leaf{i}": i for i, leaf in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)}
+    parameters = {name: jnp.asarray(leaves[i]) for name, i in names.items()}
+    values, weights, approximation = _nodes(lax.stop_gradient(d))
+
+    def log_prob(given):
+        changed = list(leaves)
+        for name, leaf in given.items():
+            changed[names[name]] = leaf
+        return jax.tree.unflatten(treedef, changed).log_prob(values)
+
+    def apply(tangents):
+        at = {name: parameters[name] for name in tangents}
+        scores = jax.jvp(log_prob, (at,), (dict(tangents),))[1]
+        # A node of no weight may have no finite score.
+        weighted = jnp.where(weights > 0, jnp.sqrt(weights) * jnp.where(weights > 0, scores, 0.0), 0.0)
+        return jnp.moveaxis(weighted, 0, -1)
+
+    return FisherSqrt(parameters, (Component(tuple(names), apply, event_dim=1),), approximation=approximation)
+
+
+@register_fisher(Distribution)
+def _any(d):
+    return score_map(d)
+
+
+def _nodes(d) -> _Nodes:
+    discrete = d.support is not None and d.support.is_discrete
+    if not d.event_shape:
+        if discrete and d.has_enumerate_support:
+            values = d.enumerate_support(expand=True)
+            return _Nodes(values, jnp.exp(d.log_prob(values)), "enumeration")
+        if discrete:
+            nodes = _count_nodes(d)
+        elif isinstance(d, dist.MixtureSameFamily | dist.MixtureGeneral):
+            nodes = _mixture_nodes(d)
+        else:
+            nodes = _hermite_nodes(d)
+        if nodes is not None:
+            return nodes
+    values = d.sample(jax.random.key(0), (_DRAWS,))
+    shape = (_DRAWS,) + tuple(d.batch_shape)
+    return _Nodes(values, jnp.full(shape, 1 / _DRAWS), f"Monte Carlo with {_DRAWS} draws")
+
+
+def _hermite(extra_dims: int):
+    x, w = np.polynomial.hermite_e.hermegauss(_HERMITE)
+    dtype = jnp.result_type(float)
+    shape = (-1,) + (1,) * extra_dims
+    return jnp.asarray(x, dtype).reshape(shape), jnp.asarray(w / w.sum(), dtype).reshape(shape)
+
+
+def _hermite_nodes(d) -> _Nodes | None:
+    """Gauss-Hermite in the standardised coordinate of the datum."""
+    batch = tuple(d.batch_shape)
+    x, w = _hermite(len(batch))
+    try:
+        if standardization.latent_shape(d) != batch:
+            return None
+        values = standardization._apply(d, jnp.broadcast_to(x, (_HERMITE, *batch)))
+    except ModelError:
+        return None
+    return _Nodes(values, jnp.broadcast_to(w, (_HERMITE, *batch)), "quadrature")
+
+
+def _mixture_nodes(d) -> _Nodes | None:
+    """The nodes of every component, weighted by the mixing probabilities."""
+    probs = d.mixing_distribution.probs
+    if isinstance(d, dist.MixtureSameFamily):
+        inner = _hermite_nodes(d.component_distribution)
+        if inner is None:
+            return None
+        values = jnp.moveaxis(inner.values, -1, 0)
+        weights = jnp.moveaxis(inner.weights * probs, -1, 0)
+    else:
+        parts = [_hermite_nodes(c) for c in d.component_distributions]
+        if any(p is None for p in parts):
+            return None
+        values = jnp.stack([p.values for p in parts if p is not None])
+        weights = jnp.stack([p.weights * probs[..., k] for k, p in enumerate(parts) if p is not None])
+    batch = tuple(d.batch_shape)
+    values = jnp.broadcast_to(values, values.shape[:2] + batch).reshape(-1, *batch)
+    return _Nodes(values, jnp.broadcast_to(weights, weights.shape[:2] + batch).reshape(-1, *batch), "quadrature")
+
+
+def _count_nodes(d) -> _Nodes | None:
+    """Counts one by one from zero, and beyond with a stride that is 1 unless they spread widely."""
+    try:
+        mean, sd = d.mean, jnp.sqrt(d.variance)
+    except NotImplementedError:
+        return None
+    batch = tuple(d.batch_shape)
+    shape = (-1,) + (1,) * len(batch)
+    exact = jnp.broadcast_to(jnp.arange(_COUNTS_EXACT).reshape(shape), (_COUNTS_EXACT, *batch))
+    first = jnp.maximum(jnp.floor(mean - _COUNT_SDS * sd), _COUNTS_EXACT)
+    last = jnp.maximum(jnp.ceil(mean + 2 * _COUNT_SDS * sd), first + _COUNTS_STRIDED)
+    stride = jnp.ceil((last - first) / _COUNTS_STRIDED)
+    strided = first + stride * (jnp.arange(_COUNTS_STRIDED).reshape(shape) + 0.0)
+    centre = strided + jnp.floor(0.5 * (stride - 1))
+    values = jnp.concatenate([exact, jnp.broadcast_to(centre, (_COUNTS_STRIDED, *batch)).astype(int)])
+    stands_for = jnp.concatenate(
+        [jnp.ones((_COUNTS_EXACT, *batch)), jnp.broadcast_to(stride, (_COUNTS_STRIDED, *batch))]
+    )
+    return _Nodes(values, jnp.exp(d.log_prob(values)) * stands_for, "enumeration")
+
+
+@register_fisher(dist.LeftTruncatedDistribution)
+@register_fisher(dist.RightTruncatedDistribution)
+@register_fisher(dist.TwoSidedTruncatedDistribution)
+def _truncated(d):
+    return score_map(d)
+
+
+@register_fisher(dist.Delta)
+def _delta(d):
+    return fisher_rows({}, [])

@@ -1,0 +1,222 @@
+"""Standardisation of the univariate families.
+
+One rule a family, written for any broadcastable batch, accurate in both tails.
+It must not know wrappers such as Expanded or Independent.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.core import Tracer
+from jax.scipy.special import ndtri
+
+from mgvi.distributions import _tables, _truncated
+from mgvi.distributions._normal_tails import (
+    central_probability,
+    normal_log_cdf,
+    normal_log_sf,
+    normal_quantile_of_log_cdf,
+    smaller_tail,
+)
+from mgvi.distributions.standardization import _apply, register_standardization
+from mgvi.errors import ModelError
+
+_SYMMETRIC = (dist.Normal, dist.StudentT, dist.Cauchy, dist.Laplace, dist.Logistic)
+
+
+@register_standardization(dist.Normal)
+def _normal(d, xi):
+    return d.loc + d.scale * xi
+
+
+@register_standardization(dist.LogNormal)
+def _log_normal(d, xi):
+    return jnp.exp(d.loc + d.scale * xi)
+
+
+@register_standardization(dist.Uniform)
+def _uniform(d, xi):
+    return _between(d.low, d.high, xi)
+
+
+@register_standardization(dist.LogUniform)
+def _log_uniform(d, xi):
+    return jnp.exp(_between(jnp.log(d.low), jnp.log(d.high), xi))
+
+
+def _between(low, high, xi):
+    step = (high - low) * smaller_tail(xi)
+    return jnp.where(xi < 0, low + step, high - step)
+
+
+@register_standardization(dist.Exponential)
+def _exponential(d, xi):
+    return -normal_log_sf(xi) / d.rate
+
+
+@register_standardization(dist.Pareto)
+def _pareto(d, xi):
+    return d.scale * jnp.exp(-normal_log_sf(xi) / d.alpha)
+
+
+@register_standardization(dist.Weibull)
+def _weibull(d, xi):
+    return d.scale * jnp.exp(jnp.log(-normal_log_sf(xi)) / d.concentration)
+
+
+@register_standardization(dist.Gumbel)
+def _gumbel(d, xi):
+    return d.loc - d.scale * jnp.log(-normal_log_cdf(xi))
+
+
+@register_standardization(dist.Logistic)
+def _logistic(d, xi):
+    return d.loc + d.scale * _central(
+        xi, lambda p: 2 * jnp.arctanh(2 * p), lambda log_q: log_q - jnp.log1p(-jnp.exp(log_q))
+    )
+
+
+@register_standardization(dist.Laplace)
+def _laplace(d, xi):
+    return d.loc + d.scale * _central(
+        xi,
+        lambda p: jnp.where(p < 0, 1.0, -1.0) * jnp.log1p(-2 * jnp.abs(p)),
+        lambda log_q: log_q + math.log(2.0),
+    )
+
+
+@register_standardization(dist.Cauchy)
+def _cauchy(d, xi):
+    return d.loc + d.scale * _central(
+        xi, lambda p: jnp.tan(jnp.pi * p), lambda log_q: -1 / jnp.tan(jnp.pi * jnp.exp(log_q))
+    )
+
+
+def _central(xi, near, tail):
+    """An odd quantile: `near` of Phi - 1/2 around zero, `tail` of the log of the smaller tail elsewhere."""
+    is_near = jnp.abs(xi) < 1
+    centre = near(central_probability(jnp.where(is_near, xi, 0.5)))
+    sign = jnp.where(xi < 0, 1.0, -1.0)
+    outside = jnp.where(is_near, -1.0, jnp.where(xi < 0, xi, -xi))
+    return jnp.where(is_near, centre, sign * tail(normal_log_cdf(outside)))
+
+
+@register_standardization(dist.HalfCauchy)
+def _half_cauchy(d, xi):
+    angle = 0.5 * jnp.pi * smaller_tail(xi)
+    return d.scale * jnp.where(xi < 0, jnp.tan(angle), 1 / jnp.tan(angle))
+
+
+def half_normal(xi):
+    """|z| of a standard normal z at the probability of xi."""
+    tail = smaller_tail(xi)
+    return jnp.where(xi < 0, math.sqrt(2.0) * jax.lax.erf_inv(jnp.where(xi < 0, tail, 0.5)), -ndtri(0.5 * tail))
+
+
+@register_standardization(dist.HalfNormal)
+def _half_normal(d, xi):
+    return d.scale * half_normal(xi)
+
+
+@register_standardization(dist.Gamma)
+def _gamma(d, xi):
+    return jnp.exp(_tables.gamma_log_quantile(d.concentration, xi)) / d.rate
+
+
+@register_standardization(dist.InverseGamma)
+def _inverse_gamma(d, xi):
+    return d.rate * jnp.exp(-_tables.gamma_log_quantile(d.concentration, -xi))
+
+
+@register_standardization(dist.Beta)
+def _beta(d, xi):
+    return jax.nn.sigmoid(_tables.beta_logit_quantile(d.concentration1, d.concentration0, xi))
+
+
+@register_standardization(dist.StudentT)
+def _student_t(d, xi):
+    return d.loc + d.scale * student_t(d.df, xi)
+
+
+def student_t(df, xi):
+    """Standard t quantile: with y the logit of a Beta(df/2, df/2) variable it is sqrt(df) sinh(y/2)."""
+    return jnp.sqrt(df) * jnp.sinh(0.5 * _tables.symmetric_beta_logit_quantile(0.5 * df, xi))
+
+
+@register_standardization(dist.Kumaraswamy)
+def _kumaraswamy(d, xi):
+    log_tail = normal_log_sf(xi) / d.concentration0  # log(1 - x^a)
+    return jnp.exp(jnp.log(-jnp.expm1(log_tail)) / d.concentration1)
+
+
+@register_standardization(dist.FoldedDistribution)
+def _folded(d, xi):
+    if not _symmetric_about(d.base_dist, 0.0):
+        raise ModelError(
+            f"FoldedDistribution over {type(d.base_dist).__name__} cannot be standardised: only a base that is "
+            "symmetric about 0 can. Use a Half... or a TruncatedDistribution instead."
+        )
+    return _apply(d.base_dist, half_normal(xi))
+
+
+def _symmetric_about(base, point) -> bool:
+    while isinstance(base, dist.ExpandedDistribution | dist.Independent):
+        base = base.base_dist
+    loc = getattr(base, "loc", None)
+    if not isinstance(base, _SYMMETRIC) or isinstance(loc, Tracer) or isinstance(point, Tracer):
+        return False
+    return bool(np.all(np.asarray(loc) == np.asarray(point)))
+
+
+@register_standardization(dist.LeftTruncatedDistribution)
+def _left_truncated(d, xi):
+    base = d.base_dist
+    if isinstance(base, dist.Normal):
+        return _truncated.left_truncated_normal(d.low, base.loc, base.scale, xi)
+    if isinstance(base, dist.Cauchy):
+        return _truncated.two_sided_truncated_cauchy(d.low, jnp.inf, base.loc, base.scale, xi)
+    if _symmetric_about(base, d.low):
+        return _apply(base, half_normal(xi))
+    return _truncated_in_latent(base, d.low, None, xi)
+
+
+@register_standardization(dist.RightTruncatedDistribution)
+def _right_truncated(d, xi):
+    base = d.base_dist
+    if isinstance(base, dist.Normal):
+        return -_truncated.left_truncated_normal(-jnp.asarray(d.high), -jnp.asarray(base.loc), base.scale, -xi)
+    if isinstance(base, dist.Cauchy):
+        return _truncated.two_sided_truncated_cauchy(-jnp.inf, d.high, base.loc, base.scale, xi)
+    return _truncated_in_latent(base, None, d.high, xi)
+
+
+@register_standardization(dist.TwoSidedTruncatedDistribution)
+def _two_sided_truncated(d, xi):
+    base = d.base_dist
+    if isinstance(base, dist.Normal):
+        return _truncated.two_sided_truncated_normal(d.low, d.high, base.loc, base.scale, xi)
+    if isinstance(base, dist.Cauchy):
+        return _truncated.two_sided_truncated_cauchy(d.low, d.high, base.loc, base.scale, xi)
+    return _truncated_in_latent(base, d.low, d.high, xi)
+
+
+def _truncated_in_latent(base, low, high, xi):
+    """Truncating a draw is truncating its latent, at the latents of the bounds."""
+
+    def latent_of(bound):
+        # In the right half go by the mirror image: the bases are symmetric about their loc.
+        mirrored = bound > base.loc
+        p = base.cdf(jnp.where(mirrored, 2 * base.loc - bound, bound))
+        z = normal_quantile_of_log_cdf(jnp.log(jnp.asarray(p, xi.dtype)))
+        return jnp.where(mirrored, -z, z)
+
+    if high is None:
+        latent = _truncated.left_truncated_normal(latent_of(low), 0.0, 1.0, xi)
+    elif low is None:
+        latent = -_truncated.left_truncated_normal(-latent_of(high), 0.0, 1.0, -xi)
+    else:
+        latent = _truncated.two_sided_truncated_normal(latent_of(low), latent_of(high), 0.0, 1.0, xi)
+    return _apply(base, latent)

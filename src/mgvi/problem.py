@@ -1,0 +1,205 @@
+"""A posterior over a latent that is standard normal a priori.
+
+Traced programs of a model and its data come in; the density, the Fisher metric and predictions go out.
+It must not know how they are minimised or sampled.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mgvi import _tree
+from mgvi._program import Program
+from mgvi.distributions import fisher_sqrt
+
+Latent = dict[str, jax.Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Static:
+    """What is fixed when a problem is built: the programs and what is known of the observed sites."""
+
+    latent: dict[str, jax.ShapeDtypeStruct]
+    observe: Program
+    constrain: Any
+    active: dict[str, frozenset[str]]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["static"])
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A Bayesian inference problem in standardised coordinates.
+
+    Made by `from_numpyro` or `from_function`. It is a pytree whose leaves are the data and the arrays of the model, so
+    it can be an argument of compiled functions.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist, mgvi
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 2.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> problem = mgvi.from_numpyro(model, jnp.array([1.0, 3.0]))
+    >>> xi = {"mu": jnp.array(0.5)}
+    >>> print(problem.constrain(xi)["mu"])
+    1.0
+    >>> print(problem.metric(xi).mv({"mu": jnp.array(1.0)})["mu"])
+    9.0
+    """
+
+    arrays: dict[str, Any]
+    static: Static
+
+    @property
+    def latent(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes and dtypes of the latent, by site name."""
+        return dict(self.static.latent)
+
+    @property
+    def data(self) -> dict[str, jax.Array]:
+        """Observed data by site name; entries under a mask may have been replaced by valid ones."""
+        return dict(self.arrays["data"])
+
+    def __repr__(self):
+        sizes = ", ".join(f"{name}{list(leaf.shape)}" for name, leaf in self.latent.items())
+        data = ", ".join(f"{name}{list(leaf.shape)}" for name, leaf in self.data.items())
+        return f"Problem(latent: {sizes}; data: {data})"
+
+    def neg_log_density(self, xi: Latent) -> jax.Array:
+        """Negative log-density of latent and data, up to a constant."""
+        return _neg_log_density(self, self._checked(xi))
+
+    def metric(self, xi: Latent) -> "FisherMetric":
+        """The Fisher metric at a latent."""
+        return _metric(self, self._checked(xi))
+
+    def constrain(self, xi: Latent) -> dict[str, jax.Array]:
+        """Values of all sites in the model's own coordinates, deterministic ones included."""
+        return _constrain(self, self._checked(xi))
+
+    def log_likelihood(self, xi: Latent) -> dict[str, jax.Array]:
+        """Log-likelihood of each datum, by observed site; without the weights of `scale` handlers."""
+        return _log_likelihood(self, self._checked(xi))
+
+    def simulate(self, key: jax.Array, xi: Latent) -> dict[str, jax.Array]:
+        """Data drawn from the model at a latent, by observed site."""
+        return _simulate(self, key, self._checked(xi))
+
+    def sample_prior(self, key: jax.Array, n: int) -> dict[str, jax.Array]:
+        """Values of all sites for `n` draws of the prior, stacked along a leading axis."""
+        return _sample_prior(self, key, n)
+
+    def _checked(self, xi):
+        expected = self.static.latent
+        if not isinstance(xi, dict) or set(xi) != set(expected):
+            found = sorted(xi) if isinstance(xi, dict) else type(xi).__name__
+            raise ValueError(f"a latent is a dict with the keys {sorted(expected)}, found {found}")
+        for name, leaf in expected.items():
+            if jnp.shape(xi[name]) != leaf.shape:
+                raise ValueError(f"latent {name!r} must have shape {leaf.shape}, found {jnp.shape(xi[name])}")
+        return {name: jnp.asarray(xi[name], leaf.dtype) for name, leaf in expected.items()}
+
+    def _observe(self, xi):
+        return self.static.observe(self.arrays["observe"], xi)
+
+
+class FisherMetric:
+    """The metric M = 1 + R^T R at one latent, as matrix-free products.
+
+    Parameters
+    ----------
+    matvec : callable
+        R: from a latent tangent to the whitened data space.
+    latent : tree
+        Shapes and dtypes of the latent.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from mgvi.problem import FisherMetric
+    >>> metric = FisherMetric(lambda v: 3.0 * v, jax.ShapeDtypeStruct((), jnp.float32))
+    >>> print(metric.mv(jnp.array(2.0)))
+    20.0
+    """
+
+    def __init__(self, matvec, latent):
+        self.matvec = matvec
+        self.latent = latent
+        self.white = jax.eval_shape(matvec, latent)
+        transpose = jax.linear_transpose(matvec, latent)
+        self.rmatvec = lambda u: transpose(u)[0]
+
+    def mv(self, v):
+        """M v."""
+        return _tree.add(v, self.rmatvec(self.matvec(v)))
+
+    def draw(self, key: jax.Array):
+        """A draw from N(0, M)."""
+        key_data, key_prior = jax.random.split(key)
+        noise = _tree.random_normal(key_data, self.white)
+        return _tree.add(self.rmatvec(noise), _tree.random_normal(key_prior, self.latent))
+
+
+@jax.jit
+def _neg_log_density(problem, xi):
+    observed = problem._observe(xi)
+    total = 0.5 * _tree.dot(xi, xi)
+    for name, d in observed["sites"].items():
+        log_prob = d.log_prob(problem.arrays["data"][name])
+        weight = problem.arrays["weight"][name]
+        total = total - jnp.sum(log_prob if weight is None else weight * log_prob)
+    for factor in observed["factors"].values():
+        total = total - jnp.sum(factor)
+    return total
+
+
+def _metric(problem, xi):
+    def roots(observed):
+        weights = problem.arrays["weight"]
+        return {
+            name: fisher_sqrt(d, weights[name]).restrict(problem.static.active[name])
+            for name, d in observed["sites"].items()
+            if problem.static.active[name]
+        }
+
+    def parameters(xi):
+        observed = problem._observe(xi)
+        return {name: root.parameters for name, root in roots(observed).items()}, observed["sites"]
+
+    _, push, sites = jax.linearize(parameters, xi, has_aux=True)
+    at = roots({"sites": sites})
+
+    def matvec(v):
+        tangents = push(v)
+        return {name: root.apply(tangents[name]) for name, root in at.items()}
+
+    return FisherMetric(matvec, problem.static.latent)
+
+
+@jax.jit
+def _constrain(problem, xi):
+    return problem.static.constrain(problem.arrays["constrain"], xi)
+
+
+@jax.jit
+def _log_likelihood(problem, xi):
+    data = problem.arrays["data"]
+    return {name: d.log_prob(data[name]) for name, d in problem._observe(xi)["sites"].items()}
+
+
+@jax.jit
+def _simulate(problem, key, xi):
+    sites = problem._observe(xi)["sites"]
+    keys = jax.random.split(key, max(len(sites), 1))
+    return {name: d.sample(k) for (name, d), k in zip(sites.items(), keys, strict=False)}
+
+
+@partial(jax.jit, static_argnums=2)
+def _sample_prior(problem, key, n):
+    def one(key):
+        return problem.static.constrain(problem.arrays["constrain"], _tree.random_normal(key, problem.static.latent))
+
+    return jax.lax.map(one, jax.random.split(key, n))

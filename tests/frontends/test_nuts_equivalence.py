@@ -1,0 +1,177 @@
+"""NUTS on the standardised problem samples the posterior that NUTS samples on the model as it was written."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+from numpyro.infer import MCMC, NUTS
+
+import mgvi
+
+CHAINS = 2
+
+
+def hierarchical_regression(group, x, y):
+    groups = int(group.max()) + 1
+    level = numpyro.sample("level", dist.Normal(0.0, 3.0))
+    spread = numpyro.sample("spread", dist.HalfNormal(2.0))
+    slope = numpyro.sample("slope", dist.StudentT(4.0, 0.0, 1.0))
+    noise = numpyro.sample("noise", dist.Gamma(2.0, 4.0))
+    with numpyro.plate("groups", groups):
+        intercept = numpyro.sample("intercept", dist.Normal(level, spread))
+    line = numpyro.deterministic("line", intercept[group] + slope * x)
+    numpyro.deterministic("contrast", intercept[0] - intercept[1])
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Normal(line, noise), obs=y)
+
+
+def correlated_slopes(group, x, y):
+    groups = int(group.max()) + 1
+    center = numpyro.sample("center", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    spread = numpyro.sample("spread", dist.HalfNormal(1.5).expand([2]).to_event(1))
+    corr = numpyro.sample("corr", dist.LKJCholesky(2, 2.0))
+    noise = numpyro.sample("noise", dist.Exponential(2.0))
+    numpyro.deterministic("correlation", corr[1, 0])
+    scale_tril = spread[:, None] * corr
+    with numpyro.plate("groups", groups):
+        effect = numpyro.sample("effect", dist.MultivariateNormal(center, scale_tril=scale_tril))
+    line = effect[group, 0] + effect[group, 1] * x
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Normal(line, noise), obs=y)
+
+
+def counts_of_a_random_walk(counts):
+    length = len(counts)
+    level = numpyro.sample("level", dist.Normal(4.0, 1.0))
+    step = numpyro.sample("step", dist.InverseGamma(3.0, 0.8))
+    walk = numpyro.sample("walk", dist.GaussianRandomWalk(step, length))
+    log_rate = level + walk
+    rate = numpyro.deterministic("rate", jnp.exp(log_rate))
+    numpyro.deterministic("rise", log_rate[-1] - log_rate[0])
+    numpyro.deterministic("total", jnp.sum(rate))
+    with numpyro.plate("time", length):
+        numpyro.sample("counts", dist.Poisson(rate), obs=counts)
+
+
+def regression_data():
+    rng = np.random.default_rng(3)
+    group, x = np.arange(48) % 6, rng.normal(size=48)
+    return group, x, 1.0 + 1.2 * rng.normal(size=6)[group] + 0.8 * x + 0.5 * rng.normal(size=48)
+
+
+def slopes_data():
+    rng = np.random.default_rng(4)
+    group, x = np.arange(60) % 10, rng.normal(size=60)
+    effect = rng.multivariate_normal([0.5, -0.3], [[1.0, 0.6], [0.6, 0.8]], size=10)
+    return group, x, effect[group, 0] + effect[group, 1] * x + 0.3 * rng.normal(size=60)
+
+
+def walk_data():
+    rng = np.random.default_rng(5)
+    return (rng.poisson(np.exp(4.0 + 0.35 * np.cumsum(rng.normal(size=30)))),)
+
+
+# What is compared for each model; an entry of `corr` that is fixed would have no error.
+MODELS = {
+    "hierarchical_regression": (
+        hierarchical_regression,
+        regression_data,
+        ("level", "spread", "slope", "noise", "intercept", "contrast"),
+    ),
+    "correlated_slopes": (
+        correlated_slopes,
+        slopes_data,
+        ("center", "spread", "correlation", "noise", "effect"),
+    ),
+    "counts_of_a_random_walk": (
+        counts_of_a_random_walk,
+        walk_data,
+        ("level", "step", "walk", "rise", "total"),
+    ),
+}
+
+
+def sample_original(model, args, warmup, draws):
+    """Draws of NUTS on the model, by site, with axes for chains and draws in front."""
+    mcmc = MCMC(
+        NUTS(model, target_accept_prob=0.9),
+        num_warmup=warmup,
+        num_samples=draws,
+        num_chains=CHAINS,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    mcmc.run(jax.random.key(1), *args)
+    return mcmc.get_samples(group_by_chain=True)
+
+
+def sample_standardised(model, args, warmup, draws):
+    """Draws of NUTS on the density of the latent, in the model's own coordinates."""
+    problem = mgvi.from_numpyro(model, *args)
+    mcmc = MCMC(
+        NUTS(potential_fn=problem.neg_log_density, target_accept_prob=0.9),
+        num_warmup=warmup,
+        num_samples=draws,
+        num_chains=CHAINS,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    start = {name: jnp.zeros((CHAINS, *leaf.shape), leaf.dtype) for name, leaf in problem.latent.items()}
+    mcmc.run(jax.random.key(2), init_params=start)
+    return jax.jit(jax.vmap(jax.vmap(problem.constrain)))(mcmc.get_samples(group_by_chain=True))
+
+
+def table(samples, sites):
+    """Draws of all scalar parameters, of shape (chains, draws, parameters)."""
+    columns = [np.asarray(samples[site], float) for site in sites]
+    return np.concatenate([c.reshape(*c.shape[:2], -1) for c in columns], axis=-1)
+
+
+def moment(x):
+    """Mean over all draws and its Monte Carlo variance."""
+    return x.mean(axis=(0, 1)), x.var(axis=(0, 1)) / effective_sample_size(x)
+
+
+def z_scores(a, b):
+    """Differences of means and of variances in units of their Monte Carlo errors."""
+    scores = []
+    for transform in (lambda x: x, lambda x: (x - x.mean(axis=(0, 1))) ** 2):
+        (mean_a, error_a), (mean_b, error_b) = moment(transform(a)), moment(transform(b))
+        scores.append((mean_a - mean_b) / np.sqrt(error_a + error_b))
+    return np.concatenate(scores)
+
+
+def compare(name, warmup, draws):
+    """The tables of both ways of sampling."""
+    model, data, sites = MODELS[name]
+    args = data()
+    both = [table(f(model, args, warmup, draws), sites) for f in (sample_original, sample_standardised)]
+    assert both[0].shape == both[1].shape
+    return both
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nuts_finds_the_same_posterior_as_on_the_model_itself(name, x64):
+    original, standardised = compare(name, warmup=500, draws=1000)
+    assert split_gelman_rubin(original).max() < 1.05
+    assert split_gelman_rubin(standardised).max() < 1.05
+    z = z_scores(original, standardised)
+    assert abs(z).max() < 4.5
+    assert np.mean(z**2) < 2.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_nuts_finds_the_same_posterior_to_a_few_percent_of_its_width(name, x64):
+    original, standardised = compare(name, warmup=2000, draws=20_000)
+    assert split_gelman_rubin(original).max() < 1.01
+    assert split_gelman_rubin(standardised).max() < 1.01
+    z = z_scores(original, standardised)
+    assert abs(z).max() < 4.5
+    assert np.mean(z**2) < 2.5
+    width = original.std(axis=(0, 1))
+    assert np.max(abs(original.mean(axis=(0, 1)) - standardised.mean(axis=(0, 1))) / width) < 0.05
+    assert np.max(abs(standardised.std(axis=(0, 1)) / width - 1)) < 0.05
