@@ -4,6 +4,9 @@ Trees of arrays come in, trees or scalars go out.
 Nothing here knows what a tree stands for.
 """
 
+import itertools
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -11,9 +14,17 @@ import jax.numpy as jnp
 def random_normal(key: jax.Array, like):
     """A tree of independent standard normals with the shapes and dtypes of `like`."""
     leaves, treedef = jax.tree.flatten(like)
-    keys = jax.random.split(key, max(len(leaves), 1))
-    draws = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=False)]
-    return jax.tree.unflatten(treedef, draws)
+    if not leaves:
+        return like
+    sizes = [math.prod(leaf.shape) for leaf in leaves]
+    dtype = jnp.result_type(*(leaf.dtype for leaf in leaves))
+    flat = jax.random.normal(key, (sum(sizes),), dtype)  # one generator for all leaves: a smaller program
+    ends = list(itertools.accumulate(sizes))
+    parts = [
+        flat[end - size : end].reshape(leaf.shape).astype(leaf.dtype)
+        for leaf, size, end in zip(leaves, sizes, ends, strict=True)
+    ]
+    return jax.tree.unflatten(treedef, parts)
 
 
 def zeros(like):
@@ -29,3 +40,13 @@ def add(a, b):
 def dot(a, b):
     """Inner product of two trees."""
     return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, a, b)), start=jnp.zeros(()))
+
+
+def subtract(a, b):
+    """Difference of two trees."""
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+def scale(factor, tree):
+    """A tree times a number."""
+    return jax.tree.map(lambda leaf: factor * leaf, tree)

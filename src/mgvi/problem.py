@@ -4,12 +4,13 @@ Traced programs of a model and its data come in; the density, the Fisher metric 
 It must not know how they are minimised or sampled.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from mgvi import _tree
 from mgvi._program import Program
@@ -26,6 +27,7 @@ class Static:
     observe: Program
     constrain: Any
     active: dict[str, frozenset[str]]
+    compiled: dict = field(default_factory=dict)  # programs that a fit compiled for this problem
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["static"])
@@ -136,47 +138,50 @@ class FisherMetric:
         """M v."""
         return _tree.add(v, self.rmatvec(self.matvec(v)))
 
+    def noise(self, key: jax.Array):
+        """White noise in the data space and in the latent space."""
+        key_data, key_prior = jax.random.split(key)
+        return _tree.random_normal(key_data, self.white), _tree.random_normal(key_prior, self.latent)
+
     def draw(self, key: jax.Array):
         """A draw from N(0, M)."""
-        key_data, key_prior = jax.random.split(key)
-        noise = _tree.random_normal(key_data, self.white)
-        return _tree.add(self.rmatvec(noise), _tree.random_normal(key_prior, self.latent))
+        noise, eta = self.noise(key)
+        return _tree.add(self.rmatvec(noise), eta)
 
 
 @jax.jit
 def _neg_log_density(problem, xi):
+    terms = neg_log_likelihood_terms(problem, xi)
+    return 0.5 * _tree.dot(xi, xi) + sum((jnp.sum(t) for t in terms.values()), start=jnp.zeros(()))
+
+
+def neg_log_likelihood_terms(problem: Problem, xi: Latent) -> dict[str, jax.Array]:
+    """Weighted negative log-likelihood of each datum, and the factors of the model, by site."""
     observed = problem._observe(xi)
-    total = 0.5 * _tree.dot(xi, xi)
+    terms = {name: -factor for name, factor in observed["factors"].items()}
     for name, d in observed["sites"].items():
-        log_prob = d.log_prob(problem.arrays["data"][name])
         weight = problem.arrays["weight"][name]
-        total = total - jnp.sum(log_prob if weight is None else weight * log_prob)
-    for factor in observed["factors"].values():
-        total = total - jnp.sum(factor)
-    return total
+        log_prob = d.log_prob(problem.arrays["data"][name])
+        terms[name] = -log_prob if weight is None else -weight * log_prob
+    return terms
+
+
+def whitened(problem: Problem, xi: Latent) -> dict[str, list[jax.Array]]:
+    """A function of the latent whose Jacobian at `xi` is R; its value means nothing."""
+
+    def root(name, d):
+        return fisher_sqrt(d, problem.arrays["weight"][name]).restrict(problem.static.active[name])
+
+    sites = problem._observe(xi)["sites"]
+    return {
+        name: root(name, lax.stop_gradient(d)).apply(root(name, d).parameters)
+        for name, d in sites.items()
+        if problem.static.active[name]
+    }
 
 
 def _metric(problem, xi):
-    def roots(observed):
-        weights = problem.arrays["weight"]
-        return {
-            name: fisher_sqrt(d, weights[name]).restrict(problem.static.active[name])
-            for name, d in observed["sites"].items()
-            if problem.static.active[name]
-        }
-
-    def parameters(xi):
-        observed = problem._observe(xi)
-        return {name: root.parameters for name, root in roots(observed).items()}, observed["sites"]
-
-    _, push, sites = jax.linearize(parameters, xi, has_aux=True)
-    at = roots({"sites": sites})
-
-    def matvec(v):
-        tangents = push(v)
-        return {name: root.apply(tangents[name]) for name, root in at.items()}
-
-    return FisherMetric(matvec, problem.static.latent)
+    return FisherMetric(jax.linearize(partial(whitened, problem), xi)[1], problem.static.latent)
 
 
 @jax.jit

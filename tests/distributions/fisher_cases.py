@@ -224,9 +224,7 @@ def beta_binomial(theta, y):
 
 def located_student_t(theta):
     """A distribution with parameters in its transform."""
-    return dist.TransformedDistribution(
-        dist.StudentT(4.0), transforms.AffineTransform(theta["loc"], theta["scale"])
-    )
+    return dist.TransformedDistribution(dist.StudentT(4.0), transforms.AffineTransform(theta["loc"], theta["scale"]))
 
 
 LOC_SCALE = {"loc": 0.4, "scale": 1.7}
@@ -397,9 +395,7 @@ CASES = [
         float32=CANCELLING,
     ),
     # vectors
-    Case(
-        "dirichlet", unpack(dist.Dirichlet), {"concentration": [1.5, 2.5, 4.0]}, triangle, float32=CANCELLING
-    ),
+    Case("dirichlet", unpack(dist.Dirichlet), {"concentration": [1.5, 2.5, 4.0]}, triangle, float32=CANCELLING),
     Case(
         "multivariate_normal_covariance",
         unpack(dist.MultivariateNormal),
@@ -566,9 +562,7 @@ def logistic_variance(logits):
 
 EXTREMES = [
     *[
-        Extreme(
-            f"bernoulli_logits_{x}", unpack(dist.BernoulliLogits), {"logits": x}, single(logistic_variance)
-        )
+        Extreme(f"bernoulli_logits_{x}", unpack(dist.BernoulliLogits), {"logits": x}, single(logistic_variance))
         for x in (-40.0, 40.0)
     ],
     Extreme("bernoulli_probs_1e-12", unpack(dist.BernoulliProbs), {"probs": 1e-12}, single(lambda p: 1 / p)),
@@ -619,9 +613,7 @@ EXTREMES = [
         {"concentration": 1e4, "mean": 2.0},
         gamma_at_fixed_mean_information,
     ),
-    Extreme(
-        "dirichlet_1e3", unpack(dist.Dirichlet), {"concentration": [1e3, 2e3, 5e3]}, dirichlet_information
-    ),
+    Extreme("dirichlet_1e3", unpack(dist.Dirichlet), {"concentration": [1e3, 2e3, 5e3]}, dirichlet_information),
     Extreme(
         "dirichlet_total_3e3",
         lambda theta: dist.Dirichlet(theta["total"][..., None] * PROPORTIONS),
@@ -629,9 +621,7 @@ EXTREMES = [
         dirichlet_total_information,
     ),
     Extreme("categorical_logits_50", unpack(dist.CategoricalLogits), {"logits": [50.0, -50.0, 0.0]}),
-    Extreme(
-        "multinomial_logits_50", unpack(dist.MultinomialLogits, total_count=5), {"logits": [50.0, -50.0]}
-    ),
+    Extreme("multinomial_logits_50", unpack(dist.MultinomialLogits, total_count=5), {"logits": [50.0, -50.0]}),
     Extreme("binomial_logits_40", unpack(dist.BinomialLogits, total_count=5), {"logits": 40.0}),
     Extreme("geometric_logits_40", unpack(dist.GeometricLogits), {"logits": 40.0}),
     Extreme(

@@ -21,8 +21,8 @@ class Family:
 
     ``make`` builds the NumPyro distribution from the parameters, ``quantile`` takes both tail probabilities
     and the parameters to a 60-digit quantile, ``scipy`` takes the parameters to a distribution with ``cdf``
-    and ``pdf``, and ``support`` gives the two bounds in terms of the parameters. ``tabulated`` families may take
-    another path where their parameters are concrete constants.
+    and ``pdf``, and ``support`` gives the two bounds in terms of the parameters. ``tabulated`` families may
+    take another path where their parameters are concrete constants.
     """
 
     name: str

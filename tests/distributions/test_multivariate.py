@@ -106,7 +106,6 @@ NON_GAUSSIAN = {
     "Dirichlet": (dist.Dirichlet, dict(concentration=np.array([0.4, 1.0, 3.5, 20.0])), (4,)),
     "MultivariateStudentT": (dist.MultivariateStudentT, dict(df=3.5, loc=LOC, scale_tril=TRIL), (4,)),
     "LKJCholesky": (lambda concentration: dist.LKJCholesky(4, concentration), dict(concentration=1.7), (6,)),
-    "LKJ": (lambda concentration: dist.LKJ(4, concentration), dict(concentration=1.7), (6,)),
     "LKJCholesky-pair": (
         lambda concentration: dist.LKJCholesky(2, concentration),
         dict(concentration=0.5),

@@ -152,7 +152,7 @@ def assert_derivatives_close(actual, exact, case, latent, precision):
     fits = (size < limits.max) & (np.minimum(np.abs(value), np.abs(exact)) > 1e3 * limits.tiny)
     fits |= (value == 0) | (exact == 0)
     relative, of_value = DERIVATIVE[precision]
-    near_zero = 1e-2 * relative * expected(case).floor
+    near_zero = 0.1 * relative * expected(case).floor
     tolerance = relative * np.abs(exact) + of_value * np.abs(value) + near_zero + limits.tiny
     bad = fits & ~(np.abs(actual - exact) <= tolerance)
     assert not bad.any(), f"{actual[bad]} instead of {exact[bad]} at xi={latent[bad]}"

@@ -530,15 +530,11 @@ FUNCTIONS = {
     "data is None": (function(data={"y": None}), ["`data` must hold an array", "found None for ['y']"]),
     "other keys": (
         function(observe=lambda values: {"z": dist.Normal(values["a"], 1.0)}),
-        [
-            "dict of distributions with the keys of `data`",
-            "['y'], found ['z']",
-            "Each distribution needs data",
-        ],
+        ["dict of distributions with the keys ['y'], found ['z']", "Each distribution needs an entry of `data`"],
     ),
     "data missing": (
         function(data={"x": Y}),
-        ["dict of distributions with the keys of `data`", "['x'], found ['y']", "all data a distribution"],
+        ["dict of distributions with the keys ['x'], found ['y']", "each entry a distribution"],
     ),
     "array for a distribution": (
         function(observe=lambda values: {"y": values["a"]}),

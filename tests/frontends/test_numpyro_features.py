@@ -35,13 +35,10 @@ def assert_same_matrix(actual, expected, tolerance):
 
 @each
 def test_density_is_that_of_numpyro_up_to_a_constant(name, precision):
-    case, problem, _ = problem_of(name, precision)
-    latents = [oracle.random_latent(problem, seed) for seed in range(4)]
-    expected = jax.jit(lambda xi: oracle.neg_log_density(case, problem, xi))
-    ours = np.array([problem.neg_log_density(xi) for xi in latents], float)
-    theirs = np.array([expected(xi) for xi in latents], float)
-    assert np.ptp(theirs) > 0.1
-    np.testing.assert_allclose(np.diff(ours), np.diff(theirs), atol=RESOLUTION[precision] * abs(theirs).max())
+    at = oracle.evaluated(name, precision)
+    assert np.ptp(at["theirs"]) > 0.1
+    resolution = RESOLUTION[precision] * abs(at["theirs"]).max()
+    np.testing.assert_allclose(np.diff(at["ours"]), np.diff(at["theirs"]), atol=resolution)
 
 
 @each
@@ -64,16 +61,15 @@ def test_density_is_minus_the_log_prior_and_the_weighted_log_likelihood(name, x6
 
 @each
 def test_metric_is_one_plus_the_integrated_outer_product_of_the_score(name, x64):
-    case, problem, xi = problem_of(name)
-    actual, expected = oracle.metric_matrix(problem, xi), oracle.dense_metric(case, problem, xi)
+    case, problem = CASES[name], oracle.build(name)
+    expected = oracle.dense_metric(case, problem, oracle.random_latent(problem, 0))
     assert np.trace(expected) > len(expected) + 0.1
-    assert_same_matrix(actual, expected, tolerance=case.tolerance)
+    assert_same_matrix(oracle.evaluated(name)["matrix"], expected, tolerance=case.tolerance)
 
 
 @each
 def test_metric_is_symmetric_and_at_least_one(name, precision):
-    _, problem, xi = problem_of(name, precision)
-    matrix = oracle.metric_matrix(problem, xi).astype(float)
+    matrix = oracle.evaluated(name, precision)["matrix"]
     resolution = RESOLUTION[precision] * abs(matrix).max()
     np.testing.assert_allclose(matrix, matrix.T, atol=resolution)
     assert np.linalg.eigvalsh(matrix).min() > 1 - resolution
@@ -81,33 +77,17 @@ def test_metric_is_symmetric_and_at_least_one(name, precision):
 
 @each
 def test_root_of_the_metric_and_its_transpose_are_adjoint(name, precision):
-    _, problem, xi = problem_of(name, precision)
-    metric = problem.metric(xi)
-    rng = np.random.default_rng(1)
-    v = oracle.random_latent(problem, seed=2)
-    u = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), metric.white)
-    left = np.vdot(ravel_pytree(u)[0], ravel_pytree(metric.matvec(v))[0])
-    right = np.vdot(ravel_pytree(metric.rmatvec(u))[0], ravel_pytree(v)[0])
-    size = np.linalg.norm(ravel_pytree(u)[0]) * np.linalg.norm(ravel_pytree(metric.matvec(v))[0])
-    np.testing.assert_allclose(left, right, atol=RESOLUTION[precision] * size)
+    at = oracle.evaluated(name, precision)
+    np.testing.assert_allclose(at["left"], at["right"], atol=RESOLUTION[precision] * at["size"])
 
 
 @each
-def test_draws_have_the_metric_as_covariance(name, x64):
-    _, problem, xi = problem_of(name)
-    n = 20_000
-
-    @jax.jit
-    def draws(problem, xi, keys):
-        metric = problem.metric(xi)
-        return jax.vmap(lambda key: ravel_pytree(metric.draw(key))[0])(keys)
-
-    sample = np.asarray(draws(problem, xi, jax.random.split(jax.random.key(3), n)))
-    matrix = oracle.metric_matrix(problem, xi)
-    variance = np.diag(matrix)
-    deviation = np.sqrt((np.outer(variance, variance) + matrix**2) / n)
-    assert np.max(abs(sample.T @ sample / n - matrix) / deviation) < 5
-    assert np.max(abs(sample.mean(axis=0)) / np.sqrt(variance / n)) < 5
+def test_draws_have_the_metric_as_covariance(name, precision):
+    at = oracle.evaluated(name, precision)
+    matrix, variance = at["matrix"], np.diag(at["matrix"])
+    deviation = np.sqrt((np.outer(variance, variance) + matrix**2) / oracle.DRAWS)
+    assert np.max(abs(at["covariance"] - matrix) / deviation) < 5
+    assert np.max(abs(at["mean"]) / np.sqrt(variance / oracle.DRAWS)) < 5
 
 
 # --- metrics written by hand ---

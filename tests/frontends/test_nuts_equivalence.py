@@ -97,7 +97,7 @@ MODELS = {
 def sample_original(model, args, warmup, draws):
     """Draws of NUTS on the model, by site, with axes for chains and draws in front."""
     mcmc = MCMC(
-        NUTS(model, target_accept_prob=0.9),
+        NUTS(model, dense_mass=True),
         num_warmup=warmup,
         num_samples=draws,
         num_chains=CHAINS,
@@ -112,7 +112,7 @@ def sample_standardised(model, args, warmup, draws):
     """Draws of NUTS on the density of the latent, in the model's own coordinates."""
     problem = mgvi.from_numpyro(model, *args)
     mcmc = MCMC(
-        NUTS(potential_fn=problem.neg_log_density, target_accept_prob=0.9),
+        NUTS(potential_fn=problem.neg_log_density, dense_mass=True),
         num_warmup=warmup,
         num_samples=draws,
         num_chains=CHAINS,
@@ -165,13 +165,13 @@ def test_nuts_finds_the_same_posterior_as_on_the_model_itself(name, x64):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_nuts_finds_the_same_posterior_to_a_few_percent_of_its_width(name, x64):
-    original, standardised = compare(name, warmup=2000, draws=20_000)
+def test_long_chains_agree_to_a_tenth_of_the_posterior_width(name, x64):
+    original, standardised = compare(name, warmup=1500, draws=10_000)
     assert split_gelman_rubin(original).max() < 1.01
     assert split_gelman_rubin(standardised).max() < 1.01
     z = z_scores(original, standardised)
-    assert abs(z).max() < 4.5
-    assert np.mean(z**2) < 2.5
+    assert abs(z).max() < 4.0
+    assert np.mean(z**2) < 2.0
     width = original.std(axis=(0, 1))
-    assert np.max(abs(original.mean(axis=(0, 1)) - standardised.mean(axis=(0, 1))) / width) < 0.05
-    assert np.max(abs(standardised.std(axis=(0, 1)) / width - 1)) < 0.05
+    assert np.max(abs(original.mean(axis=(0, 1)) - standardised.mean(axis=(0, 1))) / width) < 0.1
+    assert np.max(abs(standardised.std(axis=(0, 1)) / width - 1)) < 0.1

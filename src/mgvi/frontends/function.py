@@ -64,8 +64,8 @@ def from_function(observe: Callable, latent: Mapping[str, Any], data: Mapping[st
             is_dict = isinstance(predicted, Mapping)
             found = sorted(map(str, predicted)) if is_dict else _wording.kind_of(predicted)
             raise ModelError(
-                f"observe must return a dict of distributions with the keys of `data`, {sorted(data)}, found "
-                f"{found}. Each distribution needs data, and all data a distribution."
+                f"observe must return a dict of distributions with the keys {sorted(data)}, found "
+                f"{found}. Each distribution needs an entry of `data`, and each entry a distribution."
             )
         for name, d in predicted.items():
             if not isinstance(d, Distribution):
@@ -87,7 +87,7 @@ def _check_dict(name, argument):
 
 
 def _is_size(n) -> bool:
-    return isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0
+    return isinstance(n, int | np.integer) and not isinstance(n, bool) and int(n) >= 0
 
 
 def _prior(name, entry) -> Distribution:

@@ -1,0 +1,136 @@
+"""Natural-gradient descent: Newton's method with a Fisher metric as curvature and inexact solves.
+
+An objective (its gradient, its metric, its change between two points) comes in; the minimum and a report go out.
+It must not know how the objective is made.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from mgvi import _tree
+from mgvi.linalg import Stop, solve
+from mgvi.status import Status
+
+_HALVINGS = 12
+_SHARE = 1e-4  # of the expected decrease that a step must deliver
+_GOES_ON = -1
+
+
+class Objective(Protocol):
+    """What a minimizer needs to know."""
+
+    def gradient(self, x: Any) -> tuple[Any, Any]:
+        """Gradient at x, and anything else that is known there and of interest at the end."""
+        ...
+
+    def metric(self, x: Any) -> Any:
+        """Something with `mv`, a positive definite curvature at x."""
+        ...
+
+    def change(self, x: Any, step: Any) -> Callable[[jax.Array], jax.Array]:
+        """From a length to the objective at x + length * step minus that at x, resolved better than either."""
+        ...
+
+
+class Limits(NamedTuple):
+    """When a minimisation ends; traced numbers, so that changing them does not recompile."""
+
+    steps: Any = 20
+    decrement: Any = 1e-3  # of the squared Newton decrement: twice the expected decrease
+    cg: Stop = Stop(residual=0.1, iterations=100)
+
+
+class NewtonReport(NamedTuple):
+    """What a minimisation did."""
+
+    steps: jax.Array
+    cg_iterations: jax.Array
+    decrement: jax.Array
+    shortest: jax.Array  # shortest step length taken
+    decrease: jax.Array
+    status: jax.Array
+
+
+@dataclass(frozen=True)
+class NewtonCG:
+    """Newton's method with a Fisher metric as curvature, conjugate gradients, and a backtracking line search.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from mgvi.minimizers import Limits, NewtonCG
+    >>> from mgvi.problem import FisherMetric
+    >>> class Quadratic:
+    ...     def gradient(self, x):
+    ...         return 5.0 * (x - 2.0), None
+    ...     def metric(self, x):
+    ...         return FisherMetric(lambda v: 2.0 * v, jax.ShapeDtypeStruct(x.shape, x.dtype))
+    ...     def change(self, x, step):
+    ...         return lambda length: 2.5 * jnp.sum(length * step * (length * step + 2 * (x - 2.0)))
+    >>> x, _, report = NewtonCG().minimize(Quadratic(), jnp.zeros(3), Limits())
+    >>> print(x, int(report.status))
+    [2. 2. 2.] 0
+    """
+
+    def minimize(self, objective: Objective, x: Any, limits: Limits) -> tuple[Any, Any, NewtonReport]:
+        """The minimum from x on, what `objective.gradient` had to say at the last point but one, and a report."""
+        zero = jnp.zeros(())
+
+        def direction(x):
+            gradient, known = objective.gradient(x)
+            one = jax.tree.map(lambda g: -g[None], gradient)
+            step, report = solve(jax.vmap(objective.metric(x).mv), one, stop=limits.cg)
+            step = jax.tree.map(lambda s: s[0], step)
+            return step, -_tree.dot(gradient, step), report.iterations[0], known
+
+        def advance(state):
+            x, _, report, _ = state
+            step, decrement, iterations, known = direction(x)
+            length, change, accepted = _line_search(objective.change(x, step), decrement)
+            move = accepted & jnp.isfinite(decrement)
+            x = jax.tree.map(lambda a, s: jnp.where(move, a + length * s, a), x, step)
+            steps = report.steps + 1
+            code = jnp.where(steps >= limits.steps, Status.ITERATION_LIMIT, _GOES_ON)
+            code = jnp.where(accepted, code, Status.NO_DESCENT)
+            code = jnp.where(decrement < limits.decrement, Status.CONVERGED, code)
+            code = jnp.where(jnp.isfinite(decrement), code, Status.NOT_FINITE)
+            report = NewtonReport(
+                steps=steps,
+                cg_iterations=report.cg_iterations + iterations,
+                decrement=decrement,
+                shortest=jnp.where(move, jnp.minimum(report.shortest, length), report.shortest),
+                decrease=report.decrease - jnp.where(move, change, 0.0),
+                status=code,
+            )
+            return x, known, report, code == _GOES_ON
+
+        none = jnp.zeros((), int)
+        report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON)
+        known = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda x: objective.gradient(x)[1], x))
+        x, known, report, _ = lax.while_loop(lambda s: s[-1], advance, (x, known, report, jnp.array(True)))
+        return x, known, report
+
+
+def _line_search(change_at, decrement):
+    """Halve the length until the objective falls by a share of what is expected."""
+    zero = jnp.zeros(())
+
+    def accepted(length, change):
+        return change <= -_SHARE * length * decrement
+
+    def too_long(state):
+        length, change, tries = state
+        return ~accepted(length, change) & (tries < _HALVINGS)
+
+    def halve(state):
+        length, _, tries = state
+        length = jnp.where(tries > 0, 0.5 * length, length)
+        return length, change_at(length), tries + 1
+
+    length, change, _ = lax.while_loop(too_long, halve, (zero + 1.0, zero + jnp.inf, 0))
+    return length, change, accepted(length, change)

@@ -1,0 +1,98 @@
+"""Deviations from the inverse Fisher metric, by solving linear systems.
+
+A metric and keys come in; draws of N(0, M^-1) go out, one a key.
+It must not know data or a mean.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mgvi import _tree
+from mgvi.linalg import Report, Stop, solve
+from mgvi.problem import FisherMetric
+
+
+@dataclass(frozen=True)
+class MGVI:
+    """Draws deviations with covariance M^-1.
+
+    Each draw solves M d = R^T n + eta, where n and eta are white noise, starting at the prior draw eta: directions that
+    the solve has not reached yet keep the variance of the prior.
+
+    Parameters
+    ----------
+    antithetic : bool
+        Whether each deviation comes with its negative.
+    coupled : bool
+        Whether the systems of all keys share one Krylov space.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from mgvi.problem import FisherMetric
+    >>> from mgvi.samplers import MGVI
+    >>> metric = FisherMetric(lambda v: 3.0 * v, jax.ShapeDtypeStruct((2,), jnp.float32))
+    >>> deviations, report = MGVI().draw(metric, jax.random.split(jax.random.key(0), 4))
+    >>> deviations.shape, int(report.status.max())
+    ((4, 2), 0)
+    """
+
+    antithetic: bool = True
+    coupled: bool = True
+
+    def draw(self, metric: FisherMetric, keys: jax.Array, stop: Stop = Stop()) -> tuple[Any, Report]:  # noqa: B008
+        """One deviation for each key, stacked; the same key gives the same noise whatever the metric."""
+        return self.solve(metric, *self.excite(metric, keys), stop)
+
+    def excite(self, metric: FisherMetric, keys: jax.Array) -> tuple[Any, Any, Any]:
+        """Right-hand sides R^T n + eta, one a key, the prior draws eta to start from, and the residuals there."""
+        noise, eta = jax.vmap(metric.noise)(keys)
+        pull = jax.vmap(metric.rmatvec)
+        b = _tree.add(pull(noise), eta)
+        return b, eta, pull(_tree.subtract(noise, jax.vmap(metric.matvec)(eta)))
+
+    def solve(self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop) -> tuple[Any, Report]:
+        """M^-1 b for a stack of right-hand sides, from starting points with known residuals."""
+        coupled = self.coupled and jax.tree.leaves(b)[0].shape[0] > 1
+        return solve(jax.vmap(metric.mv), b, start, stop, coupled=coupled, residual=residual)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Draws nothing: the posterior is its mean, and a fit is a maximum a posteriori estimate.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from mgvi.problem import FisherMetric
+    >>> from mgvi.samplers import Point
+    >>> metric = FisherMetric(lambda v: 3.0 * v, jax.ShapeDtypeStruct((2,), jnp.float32))
+    >>> print(Point().draw(metric, jax.random.split(jax.random.key(0), 1))[0])
+    [[0. 0.]]
+    """
+
+    antithetic: bool = False
+
+    def draw(self, metric: FisherMetric, keys: jax.Array, stop: Stop = Stop()) -> tuple[Any, Report]:  # noqa: B008
+        """Deviations that are zero, one a key."""
+        return self.solve(metric, *self.excite(metric, keys), stop)
+
+    def excite(self, metric: FisherMetric, keys: jax.Array) -> tuple[Any, Any, Any]:
+        """Zeros, one a key."""
+        zero = jax.tree.map(lambda leaf: jnp.zeros((keys.shape[0], *leaf.shape), leaf.dtype), metric.latent)
+        return zero, zero, zero
+
+    def solve(self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop) -> tuple[Any, Report]:
+        """Nothing to solve."""
+        none = jnp.zeros(jax.tree.leaves(b)[0].shape[0])
+        return start, Report(none.astype(int), none, none.astype(int))
+
+
+def with_partners(deviations: Any, antithetic: bool) -> Any:
+    """All deviations of a round: those that were drawn and, if antithetic, their negatives."""
+    if not antithetic:
+        return deviations
+    return jax.tree.map(lambda d: jnp.concatenate([d, -d]), deviations)
