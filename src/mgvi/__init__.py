@@ -6,18 +6,28 @@ Start with `from_numpyro`.
 
 from mgvi import distributions
 from mgvi._version import __version__
-from mgvi.errors import MgviWarning, ModelError
+from mgvi.errors import FileError, FitError, MgviWarning, ModelError
+from mgvi.fit import Stage, fit
 from mgvi.frontends import from_function, from_numpyro, sample_prior
+from mgvi.posterior import Posterior, load
 from mgvi.problem import FisherMetric, Problem
+from mgvi.status import Status
 
 __all__ = [
+    "FileError",
     "FisherMetric",
+    "FitError",
     "MgviWarning",
     "ModelError",
+    "Posterior",
     "Problem",
+    "Stage",
+    "Status",
     "__version__",
     "distributions",
+    "fit",
     "from_function",
     "from_numpyro",
+    "load",
     "sample_prior",
 ]

@@ -5,6 +5,7 @@ running that function again goes out, and with it the arrays that the function c
 Nothing here knows what the function computes.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -111,3 +112,22 @@ def _reachable(jaxpr, inputs: list[bool]) -> list[bool]:
         outs = _reachable(inner.jaxpr, flags) if inner is not None else [True] * len(equation.outvars)
         marked.update(v for v, is_on in zip(equation.outvars, outs, strict=True) if is_on)
     return [on(v) for v in jaxpr.outvars]
+
+
+class Compiled:
+    """Compiled versions of jitted functions, kept with the problem they were compiled for, and the seconds they took."""
+
+    def __init__(self):
+        self._programs: dict[Any, Any] = {}
+        self.seconds = 0.0
+
+    def call(self, function, *arguments, **static):
+        """Call a jitted function; compile it first if it has not seen arguments of these types."""
+        leaves, treedef = jax.tree.flatten(arguments)
+        types = tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in leaves)
+        signature = (function, treedef, types, tuple(sorted(static.items())))
+        if signature not in self._programs:
+            start = time.perf_counter()
+            self._programs[signature] = function.lower(*arguments, **static).compile()
+            self.seconds += time.perf_counter() - start
+        return self._programs[signature](*arguments)

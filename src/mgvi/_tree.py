@@ -50,3 +50,8 @@ def subtract(a, b):
 def scale(factor, tree):
     """A tree times a number."""
     return jax.tree.map(lambda leaf: factor * leaf, tree)
+
+
+def multiply(a, b):
+    """Product of two trees, entry by entry."""
+    return jax.tree.map(jnp.multiply, a, b)

@@ -14,3 +14,23 @@ class ModelError(ValueError):
 
     The message names the site, what was expected, what was found and what to do.
     """
+
+
+class FileError(OSError):
+    """A saved result or checkpoint cannot be used; the message says which file, why, and what to do."""
+
+
+class FitError(RuntimeError):
+    """A fit broke down; the message names the round, the site and what to try.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    posterior : Posterior, optional
+        The last good result.
+    """
+
+    def __init__(self, message: str, posterior=None):
+        super().__init__(message)
+        self.posterior = posterior

@@ -10,10 +10,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 from jax import lax
 
 from mgvi import _tree
-from mgvi._program import Program
+from mgvi._program import Compiled, Program
 from mgvi.distributions import fisher_sqrt
 
 Latent = dict[str, jax.Array]
@@ -27,7 +28,7 @@ class Static:
     observe: Program
     constrain: Any
     active: dict[str, frozenset[str]]
-    compiled: dict = field(default_factory=dict)  # programs that a fit compiled for this problem
+    compiled: Compiled = field(default_factory=Compiled)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["static"])
@@ -89,6 +90,13 @@ class Problem:
     def simulate(self, key: jax.Array, xi: Latent) -> dict[str, jax.Array]:
         """Data drawn from the model at a latent, by observed site."""
         return _simulate(self, key, self._checked(xi))
+
+    def predicted_moments(self, xi: Latent) -> dict[str, tuple[jax.Array, jax.Array, jax.Array]]:
+        """Predicted mean and variance of the data at a latent, and which data count, by observed site.
+
+        Sites whose distribution knows no mean or variance are left out.
+        """
+        return _predicted_moments(self, self._checked(xi))
 
     def sample_prior(self, key: jax.Array, n: int) -> dict[str, jax.Array]:
         """Values of all sites for `n` draws of the prior, stacked along a leading axis."""
@@ -208,3 +216,21 @@ def _sample_prior(problem, key, n):
         return problem.static.constrain(problem.arrays["constrain"], _tree.random_normal(key, problem.static.latent))
 
     return jax.lax.map(one, jax.random.split(key, n))
+
+
+def _predicted_moments(problem, xi):
+    moments = {}
+    for name, d in problem._observe(xi)["sites"].items():
+        counts = jnp.ones(d.batch_shape, bool)
+        inner = d
+        while isinstance(inner, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):
+            if isinstance(inner, dist.MaskedDistribution) and inner.batch_shape == d.batch_shape:
+                counts = counts & inner._mask
+            inner = inner.base_dist
+        try:
+            centre, variance = d.mean, d.variance
+        except NotImplementedError:
+            continue
+        if jnp.shape(centre) == d.shape() == jnp.shape(variance):
+            moments[name] = (centre, variance, counts.reshape(counts.shape + (1,) * d.event_dim))
+    return moments

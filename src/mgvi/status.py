@@ -24,6 +24,7 @@ class Status(IntEnum):
     NO_DESCENT = 4
     TIME_LIMIT = 5
     INTERRUPTED = 6
+    NOISY = 7
 
     @property
     def ok(self) -> bool:
@@ -41,8 +42,10 @@ _ADVICE = {
     Status.ITERATION_LIMIT: "The iteration limit came first: raise it, or accept a looser tolerance.",
     Status.STAGNATED: "Rounding errors stopped the progress: loosen the tolerance, or enable float64.",
     Status.NOT_FINITE: "A NaN or inf appeared: look for overflow (exp of large values) or log of zero in the model.",
-    Status.NO_DESCENT: "No step along the search direction lowered the objective: it is at the accuracy of the arithmetic, "
-    "or the model has kinks; enable float64 to tell which.",
+    Status.NO_DESCENT: "No step along the search direction lowered the objective: it is at the accuracy of the "
+    "arithmetic, or the model has kinks; enable float64 to tell which.",
     Status.TIME_LIMIT: "The time limit came first: continue from the checkpoint, or raise it.",
     Status.INTERRUPTED: "Interrupted by the user: continue from the checkpoint.",
+    Status.NOISY: "The mean stays uncertain however many samples are used, because a few of them dominate the sampled "
+    "KL: a funnel or a heavy tail that no Gaussian describes. Check against NUTS, or use a prior with lighter tails.",
 }

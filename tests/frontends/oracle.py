@@ -122,12 +122,11 @@ def data_mean(case, name, site):
 
 def metric_matrix(problem, xi):
     """The dense form of `problem.metric(xi).mv`, compiled."""
-    return np.asarray(jax.jit(_metric_matrix)(problem, xi))
+    return np.asarray(jax.jit(lambda problem, xi: _matrix(problem.metric(xi), xi))(problem, xi))
 
 
-def _metric_matrix(problem, xi):
+def _matrix(metric, xi):
     flat, unravel = ravel_pytree(xi)
-    metric = problem.metric(xi)
     image = lambda e: ravel_pytree(metric.mv(unravel(e)))[0]
     return jax.vmap(image, out_axes=-1)(jnp.eye(flat.size, dtype=flat.dtype))
 
@@ -136,26 +135,24 @@ def _metric_matrix(problem, xi):
 def evaluated(name, precision="float64"):
     """What most tests look at, in one compiled program a case: densities, matrix, adjoint pair and draws."""
     case, problem = CASES[name], build(name, precision)
-    latents = [random_latent(problem, seed) for seed in range(4)]
-    white = jax.eval_shape(lambda xi: problem.metric(xi).matvec(xi), latents[0])
-    rng = np.random.default_rng(1)
-    u = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), white)
+    latents = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(random_latent(problem, seed) for seed in range(4)))
 
     @jax.jit
-    def evaluate(problem, latents, u, keys):
-        metric, v = problem.metric(latents[0]), latents[1]
-        forward, u_flat = (ravel_pytree(t)[0] for t in (metric.matvec(v), u))
-        draws = jax.vmap(lambda key: ravel_pytree(metric.draw(key))[0])(keys)
+    def evaluate(problem, latents, key):
+        xi, v = (jax.tree.map(lambda leaf, i=i: leaf[i], latents) for i in (0, 1))
+        metric = problem.metric(xi)
+        forward, unravel = ravel_pytree(metric.matvec(v))
+        u = jax.random.normal(key, forward.shape, forward.dtype)
+        draws = jax.vmap(lambda k: ravel_pytree(metric.draw(k))[0])(jax.random.split(key, DRAWS))
         return {
-            "ours": jnp.stack([problem.neg_log_density(xi) for xi in latents]),
-            "theirs": jnp.stack([neg_log_density(case, problem, xi) for xi in latents]),
-            "matrix": _metric_matrix(problem, latents[0]),
-            "left": jnp.vdot(u_flat, forward),
-            "right": jnp.vdot(ravel_pytree(metric.rmatvec(u))[0], ravel_pytree(v)[0]),
-            "size": jnp.linalg.norm(u_flat) * jnp.linalg.norm(forward),
+            "ours": jax.lax.map(problem.neg_log_density, latents),
+            "theirs": jax.lax.map(lambda xi: neg_log_density(case, problem, xi), latents),
+            "matrix": _matrix(metric, xi),
+            "left": jnp.vdot(u, forward),
+            "right": jnp.vdot(ravel_pytree(metric.rmatvec(unravel(u)))[0], ravel_pytree(v)[0]),
+            "size": jnp.linalg.norm(u) * jnp.linalg.norm(forward),
             "mean": draws.mean(axis=0),
-            "covariance": jnp.matmul(draws.T, draws, precision="highest") / len(keys),
+            "covariance": jnp.matmul(draws.T, draws, precision="highest") / DRAWS,
         }
 
-    keys = jax.random.split(jax.random.key(3), DRAWS)
-    return {key: np.asarray(value, float) for key, value in evaluate(problem, latents, u, keys).items()}
+    return {k: np.asarray(x, float) for k, x in evaluate(problem, latents, jax.random.key(3)).items()}

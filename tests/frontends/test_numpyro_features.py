@@ -333,6 +333,6 @@ def test_condition_is_the_same_as_passing_data(x64):
         with numpyro.plate("data", len(Y)):
             numpyro.sample("y", dist.Normal(mu, sd), obs=y)
 
-    problem, other = oracle.build("condition_handler"), mgvi.from_numpyro(passed, jnp.asarray(Y))
+    problem, other = oracle.build("condition_handler"), mgvi.from_numpyro(passed, Y.astype(np.float32))
     xi = oracle.random_latent(problem, 0)
     np.testing.assert_array_equal(problem.neg_log_density(xi), other.neg_log_density(xi))

@@ -32,7 +32,7 @@ def _low_rank_multivariate_normal(d, xi):
 @register_standardization(dist.MultivariateStudentT, lambda d: (d.event_shape[0] + 1,))
 def _multivariate_student_t(d, xi):
     log_chi2 = _tables.gamma_log_quantile(0.5 * d.df, xi[..., -1]) + np.log(2.0)
-    stretch = jnp.exp(0.5 * (jnp.log(d.df) - log_chi2))
+    stretch = jnp.exp(jnp.minimum(0.5 * (jnp.log(d.df) - log_chi2), 80.0))
     return d.loc + _matvec(d.scale_tril, xi[..., :-1]) * stretch[..., None]
 
 

@@ -13,6 +13,12 @@ from jax.scipy.special import log_ndtr, ndtr, ndtri
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
+def saturated(xi):
+    """The latent, held where the probability of its tail would underflow."""
+    limit = 12.5 if xi.dtype == jnp.float32 else 37.0
+    return jnp.clip(xi, -limit, limit)
+
+
 def normal_log_pdf(xi):
     """Log-density of a standard normal."""
     return -0.5 * xi * xi - HALF_LOG_2PI
@@ -50,6 +56,9 @@ def normal_quantile_of_log_cdf(log_p):
     upper = -ndtri(-jnp.expm1(log_p))
     loss = -jnp.minimum(log_p, smallest)  # where the probability itself underflows: the asymptotic tail
     far = -jnp.sqrt(2 * loss - 2 * HALF_LOG_2PI - jnp.log(2 * loss))
+    for _ in range(2):
+        log_cdf = log_ndtr(far)
+        far = far - (log_cdf + loss) * jnp.exp(log_cdf - normal_log_pdf(far))
     return jnp.where(log_p < smallest, far, jnp.where(log_p < math.log(0.5), lower, upper))
 
 

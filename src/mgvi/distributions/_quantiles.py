@@ -199,14 +199,18 @@ def _distance(family, side, xi):
 
 def _relative_to_mode(kind, symmetric, xi, *shapes):
     family = kind(*shapes)
-    side = _side(family, xi)
+    side = jnp.where(xi < 0, -1.0, 1.0).astype(xi.dtype) if symmetric else _side(family, xi)
     d = _distance(family, side, xi)
     if symmetric:  # the value passes through zero: keep its relative accuracy there
         density = jnp.exp(_log_density(family, side, d))
-        centre = _integrate(lambda t: jnp.exp(_log_density(family, side, t)), d)
-        near = jnp.abs(xi) < 1.0
-        d = jnp.where(near, d - (centre - jnp.abs(central_probability(xi))) / density, d)
+        excess = _from_mode(family, side, d) - jnp.abs(central_probability(xi))
+        d = jnp.where(jnp.abs(xi) < 1.0, d - excess / density, d)
     return side * d
+
+
+def _from_mode(family, side, d):
+    """Probability between the mode and d."""
+    return _integrate(lambda t: jnp.exp(_log_density(family, side, t)), d)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -229,11 +233,14 @@ def _quantile_jvp(kind, symmetric, primals, tangents):
     tail = jnp.exp(log_tail)
     for k, dot in enumerate(shape_dots):
 
-        def of_shape(s, k=k):
-            return _log_tail(kind(*shapes[:k], s, *shapes[k + 1 :]), side, distance)
+        def of_shape(probability, k=k):
+            changed = lambda s: probability(kind(*shapes[:k], s, *shapes[k + 1 :]), side, distance)
+            return jax.jvp(changed, (shapes[k],), (jnp.ones_like(shapes[k]),))[1]
 
-        slope = jax.jvp(of_shape, (shapes[k],), (jnp.ones_like(shapes[k]),))[1]
-        out = out + side * slope * tail / density * dot
+        slope = of_shape(_log_tail) * tail
+        if symmetric:
+            slope = jnp.where(jnp.abs(xi) < 1.0, -of_shape(_from_mode), slope)
+        out = out + side * slope / density * dot
     return value, out
 
 
@@ -268,3 +275,9 @@ def symmetric_beta_logit_quantile(a, xi):
     """logit x with P(Beta(a, a) < x) = Phi(xi): an odd function of xi."""
     a, xi = _as_floats(a, xi)
     return _extended(_Beta, True, xi, a, a)
+
+
+def symmetric_beta_log_tail(a, logit):
+    """log P(logit of a Beta(a, a) variable > |logit|)."""
+    a, logit = jnp.broadcast_arrays(*_as_floats(a, logit))
+    return _log_tail(_Beta(a, a), jnp.ones_like(logit), jnp.abs(logit))

@@ -51,9 +51,8 @@ def _interpolate(coefficients, slopes, which, xi):
     cells = coefficients.shape[1]
     half = cells / _CELLS_PER_UNIT / 2
     inside = jnp.clip(xi, -half, half)
-    position = (inside + half) * _CELLS_PER_UNIT
-    cell = jnp.clip(jax.lax.stop_gradient(position).astype(int), 0, cells - 1)
-    s = position - cell
+    cell = jnp.clip(((jax.lax.stop_gradient(inside) + half) * _CELLS_PER_UNIT).astype(int), 0, cells - 1)
+    s = (inside - (cell.astype(xi.dtype) / _CELLS_PER_UNIT - half)) * _CELLS_PER_UNIT  # exact, also for a tiny latent
     index = which * cells + cell if coefficients.shape[0] > 1 else cell
     c = jnp.asarray(coefficients.reshape(-1, 6), xi.dtype)[index]
     value = c[..., 0] + s * (c[..., 1] + s * (c[..., 2] + s * (c[..., 3] + s * (c[..., 4] + s * c[..., 5]))))
@@ -71,18 +70,12 @@ def _quintics(xi, y, log_density, log_density_slope):
     h = 1 / _CELLS_PER_UNIT
     first = np.exp(-0.5 * xi**2 - 0.5 * np.log(2 * np.pi) - log_density)
     second = first * (-xi - log_density_slope * first)
-    y0, y1, a0, a1, b0, b1 = (
-        y[:-1],
-        y[1:],
-        h * first[:-1],
-        h * first[1:],
-        h**2 * second[:-1],
-        h**2 * second[1:],
-    )
+    a0, a1 = h * first[:-1], h * first[1:]
+    b0, b1 = h**2 * second[:-1], h**2 * second[1:]
     rise = np.diff(y)
     coefficients = np.stack(
         [
-            y0,
+            y[:-1],
             a0,
             b0 / 2,
             10 * rise - 6 * a0 - 4 * a1 - 1.5 * b0 + 0.5 * b1,
@@ -91,7 +84,6 @@ def _quintics(xi, y, log_density, log_density_slope):
         ],
         axis=-1,
     )
-    del y1
     return coefficients, np.array([first[0], first[-1]])
 
 

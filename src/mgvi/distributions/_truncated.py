@@ -100,42 +100,59 @@ def left_truncated_normal(low, loc, scale, xi):
 
 
 def two_sided_truncated_normal(low, high, loc, scale, xi):
-    """Normal(loc, scale) between `low` and `high`."""
+    """Normal(loc, scale) between `low` and `high`, either of which may be infinite."""
     low, high, loc, scale, xi = _floats(low, high, loc, scale, xi)
-    alpha, beta = (low - loc) / scale, (high - loc) / scale
+    alpha, beta = _standard(low, loc, scale), _standard(high, loc, scale)
     below = xi < 0
-    up = low + scale * normal_above(alpha, beta, jnp.where(below, xi, 0.0))
-    down = high - scale * normal_above(-beta, -alpha, jnp.where(below, 0.0, -xi))
-    return jnp.where(below, up, down)
+    up = normal_above(alpha, beta, jnp.where(below, xi, 0.0))
+    down = normal_above(-beta, -alpha, jnp.where(below, 0.0, -xi))
+    rising = jnp.where(jnp.isfinite(low), low + scale * up, loc + scale * (alpha + up))
+    falling = jnp.where(jnp.isfinite(high), high - scale * down, loc + scale * (beta - down))
+    return jnp.where(below, rising, falling)
+
+
+def _standard(bound, loc, scale):
+    """A bound in units of the scale; an infinite one as a number beyond all probability."""
+    finite = jnp.isfinite(bound)
+    inside = (jnp.where(finite, bound, loc) - loc) / scale
+    far = 13.0 if inside.dtype == jnp.float32 else 38.0
+    return jnp.where(finite, inside, jnp.sign(bound) * far)
 
 
 def two_sided_truncated_cauchy(low, high, loc, scale, xi):
     """Cauchy(loc, scale) between `low` and `high`, either of which may be infinite."""
     low, high, loc, scale, xi = _floats(low, high, loc, scale, xi)
-    alpha, beta = (low - loc) / scale, (high - loc) / scale
-    arc = _arc(alpha, beta)
+    has_low, has_high = jnp.isfinite(low), jnp.isfinite(high)
+    alpha = (jnp.where(has_low, low, loc - scale) - loc) / scale
+    beta = (jnp.where(has_high, high, loc + scale) - loc) / scale
+    arc = _arc(alpha, beta, has_low, has_high)
     below = xi < 0
-    up = _cauchy_step(alpha, arc * ndtr(jnp.where(below, xi, 0.0)))
-    down = _cauchy_step(-beta, arc * ndtr(jnp.where(below, 0.0, -xi)))
-    rising = jnp.where(jnp.isfinite(low), low, loc) + scale * up
-    falling = jnp.where(jnp.isfinite(high), high, loc) - scale * down
+    up = _cauchy_step(alpha, has_low, jnp.log(arc) + normal_log_cdf(jnp.where(below, xi, 0.0)))
+    down = _cauchy_step(-beta, has_high, jnp.log(arc) + normal_log_cdf(jnp.where(below, 0.0, -xi)))
+    rising = jnp.where(has_low, low, loc) + scale * up
+    falling = jnp.where(has_high, high, loc) - scale * down
     return jnp.where(below, rising, falling)
 
 
-def _arc(alpha, beta):
+def cotangent_of_log(log_angle):
+    """1 / tan(exp(log_angle)), whose slopes do not overflow where the angle is tiny."""
+    angle = jnp.exp(log_angle)
+    small = angle < 3e-3
+    square = jnp.where(small, angle, 0.0) ** 2
+    near = jnp.exp(-log_angle) * (1 - square / 3 - square**2 / 45)
+    return jnp.where(small, near, 1 / jnp.tan(jnp.where(small, 1.0, angle)))
+
+
+def _arc(alpha, beta, has_low, has_high):
     """atan(beta) - atan(alpha) without cancellation."""
-    finite = jnp.isfinite(alpha) & jnp.isfinite(beta)
-    a, b = jnp.where(finite, alpha, 0.0), jnp.where(finite, beta, 1.0)
-    both = jnp.arctan2(b - a, 1 + a * b)
-    low_angle = jnp.where(jnp.isfinite(alpha), jnp.arctan2(1.0, jnp.where(jnp.isfinite(alpha), alpha, 0.0)), jnp.pi)
-    high_angle = jnp.where(jnp.isfinite(beta), jnp.arctan2(1.0, jnp.where(jnp.isfinite(beta), beta, 0.0)), 0.0)
-    return jnp.where(finite, both, low_angle - high_angle)
+    both = jnp.arctan2(beta - alpha, 1 + alpha * beta)
+    low_angle = jnp.where(has_low, jnp.arctan2(1.0, alpha), jnp.pi)
+    high_angle = jnp.where(has_high, jnp.arctan2(1.0, beta), 0.0)
+    return jnp.where(has_low & has_high, both, low_angle - high_angle)
 
 
-def _cauchy_step(alpha, turn):
-    """tan(atan(alpha) + turn) - alpha, or -1/tan(turn) where alpha = -inf."""
-    finite = jnp.isfinite(alpha)
-    a = jnp.where(finite, alpha, 0.0)
-    root = jnp.sqrt(1 + a * a)
-    bounded = jnp.sin(turn) * root * root / (jnp.cos(turn) - a * jnp.sin(turn))
-    return jnp.where(finite, bounded, -1 / jnp.tan(turn))
+def _cauchy_step(alpha, bounded, log_turn):
+    """tan(atan(alpha) + turn) - alpha, or -1/tan(turn) where there is no bound."""
+    turn = jnp.where(bounded, jnp.exp(log_turn), 0.5)
+    step = jnp.sin(turn) * (1 + alpha * alpha) / (jnp.cos(turn) - alpha * jnp.sin(turn))
+    return jnp.where(bounded, step, -cotangent_of_log(jnp.where(bounded, -1.0, log_turn)))

@@ -13,16 +13,33 @@ import numpyro.distributions as dist
 from jax.core import Tracer
 from jax.scipy.special import ndtri
 
-from mgvi.distributions import _tables, _truncated
+from mgvi.distributions import _quantiles, _tables, _truncated
 from mgvi.distributions._normal_tails import (
     central_probability,
     normal_log_cdf,
     normal_log_sf,
     normal_quantile_of_log_cdf,
+    saturated,
     smaller_tail,
 )
 from mgvi.distributions.standardization import _apply, register_standardization
 from mgvi.errors import ModelError
+
+
+def _by_probability(cls):
+    """Register a rule that goes through probabilities, with latents held where those would underflow."""
+
+    def decorator(rule):
+        register_standardization(cls)(lambda d, xi: rule(d, saturated(xi)))
+        return rule
+
+    return decorator
+
+
+def _exp(x):
+    """exp, held below overflow so that its slope stays finite."""
+    return jnp.exp(jnp.minimum(x, 0.97 * math.log(float(jnp.finfo(x.dtype).max))))
+
 
 _SYMMETRIC = (dist.Normal, dist.StudentT, dist.Cauchy, dist.Laplace, dist.Logistic)
 
@@ -37,14 +54,14 @@ def _log_normal(d, xi):
     return jnp.exp(d.loc + d.scale * xi)
 
 
-@register_standardization(dist.Uniform)
+@_by_probability(dist.Uniform)
 def _uniform(d, xi):
     return _between(d.low, d.high, xi)
 
 
-@register_standardization(dist.LogUniform)
+@_by_probability(dist.LogUniform)
 def _log_uniform(d, xi):
-    return jnp.exp(_between(jnp.log(d.low), jnp.log(d.high), xi))
+    return jnp.clip(jnp.exp(_between(jnp.log(d.low), jnp.log(d.high), xi)), d.low, d.high)
 
 
 def _between(low, high, xi):
@@ -52,34 +69,34 @@ def _between(low, high, xi):
     return jnp.where(xi < 0, low + step, high - step)
 
 
-@register_standardization(dist.Exponential)
+@_by_probability(dist.Exponential)
 def _exponential(d, xi):
     return -normal_log_sf(xi) / d.rate
 
 
-@register_standardization(dist.Pareto)
+@_by_probability(dist.Pareto)
 def _pareto(d, xi):
-    return d.scale * jnp.exp(-normal_log_sf(xi) / d.alpha)
+    return d.scale * _exp(-normal_log_sf(xi) / d.alpha)
 
 
-@register_standardization(dist.Weibull)
+@_by_probability(dist.Weibull)
 def _weibull(d, xi):
-    return d.scale * jnp.exp(jnp.log(-normal_log_sf(xi)) / d.concentration)
+    return d.scale * _exp(jnp.log(-normal_log_sf(xi)) / d.concentration)
 
 
-@register_standardization(dist.Gumbel)
+@_by_probability(dist.Gumbel)
 def _gumbel(d, xi):
     return d.loc - d.scale * jnp.log(-normal_log_cdf(xi))
 
 
-@register_standardization(dist.Logistic)
+@_by_probability(dist.Logistic)
 def _logistic(d, xi):
     return d.loc + d.scale * _central(
         xi, lambda p: 2 * jnp.arctanh(2 * p), lambda log_q: log_q - jnp.log1p(-jnp.exp(log_q))
     )
 
 
-@register_standardization(dist.Laplace)
+@_by_probability(dist.Laplace)
 def _laplace(d, xi):
     return d.loc + d.scale * _central(
         xi,
@@ -88,10 +105,10 @@ def _laplace(d, xi):
     )
 
 
-@register_standardization(dist.Cauchy)
+@_by_probability(dist.Cauchy)
 def _cauchy(d, xi):
     return d.loc + d.scale * _central(
-        xi, lambda p: jnp.tan(jnp.pi * p), lambda log_q: -1 / jnp.tan(jnp.pi * jnp.exp(log_q))
+        xi, lambda p: jnp.tan(jnp.pi * p), lambda log_q: -_truncated.cotangent_of_log(log_q + math.log(math.pi))
     )
 
 
@@ -104,10 +121,12 @@ def _central(xi, near, tail):
     return jnp.where(is_near, centre, sign * tail(normal_log_cdf(outside)))
 
 
-@register_standardization(dist.HalfCauchy)
+@_by_probability(dist.HalfCauchy)
 def _half_cauchy(d, xi):
-    angle = 0.5 * jnp.pi * smaller_tail(xi)
-    return d.scale * jnp.where(xi < 0, jnp.tan(angle), 1 / jnp.tan(angle))
+    below = xi < 0
+    lower = jnp.tan(0.5 * jnp.pi * smaller_tail(jnp.where(below, xi, 0.0)))
+    upper = _truncated.cotangent_of_log(normal_log_sf(jnp.where(below, 0.0, xi)) + math.log(0.5 * math.pi))
+    return d.scale * jnp.where(below, lower, upper)
 
 
 def half_normal(xi):
@@ -116,43 +135,45 @@ def half_normal(xi):
     return jnp.where(xi < 0, math.sqrt(2.0) * jax.lax.erf_inv(jnp.where(xi < 0, tail, 0.5)), -ndtri(0.5 * tail))
 
 
-@register_standardization(dist.HalfNormal)
+@_by_probability(dist.HalfNormal)
 def _half_normal(d, xi):
     return d.scale * half_normal(xi)
 
 
-@register_standardization(dist.Gamma)
+@_by_probability(dist.Gamma)
 def _gamma(d, xi):
-    return jnp.exp(_tables.gamma_log_quantile(d.concentration, xi)) / d.rate
+    return _exp(_tables.gamma_log_quantile(d.concentration, xi)) / d.rate
 
 
-@register_standardization(dist.InverseGamma)
+@_by_probability(dist.InverseGamma)
 def _inverse_gamma(d, xi):
-    return d.rate * jnp.exp(-_tables.gamma_log_quantile(d.concentration, -xi))
+    return d.rate * _exp(-_tables.gamma_log_quantile(d.concentration, -xi))
 
 
-@register_standardization(dist.Beta)
+@_by_probability(dist.Beta)
 def _beta(d, xi):
     return jax.nn.sigmoid(_tables.beta_logit_quantile(d.concentration1, d.concentration0, xi))
 
 
-@register_standardization(dist.StudentT)
+@_by_probability(dist.StudentT)
 def _student_t(d, xi):
     return d.loc + d.scale * student_t(d.df, xi)
 
 
 def student_t(df, xi):
     """Standard t quantile: with y the logit of a Beta(df/2, df/2) variable it is sqrt(df) sinh(y/2)."""
-    return jnp.sqrt(df) * jnp.sinh(0.5 * _tables.symmetric_beta_logit_quantile(0.5 * df, xi))
+    half = 0.5 * _tables.symmetric_beta_logit_quantile(0.5 * df, xi)
+    limit = 0.97 * math.log(float(jnp.finfo(half.dtype).max))
+    return jnp.sqrt(df) * jnp.sinh(jnp.clip(half, -limit, limit))
 
 
-@register_standardization(dist.Kumaraswamy)
+@_by_probability(dist.Kumaraswamy)
 def _kumaraswamy(d, xi):
     log_tail = normal_log_sf(xi) / d.concentration0  # log(1 - x^a)
     return jnp.exp(jnp.log(-jnp.expm1(log_tail)) / d.concentration1)
 
 
-@register_standardization(dist.FoldedDistribution)
+@_by_probability(dist.FoldedDistribution)
 def _folded(d, xi):
     if not _symmetric_about(d.base_dist, 0.0):
         raise ModelError(
@@ -171,7 +192,7 @@ def _symmetric_about(base, point) -> bool:
     return bool(np.all(np.asarray(loc) == np.asarray(point)))
 
 
-@register_standardization(dist.LeftTruncatedDistribution)
+@_by_probability(dist.LeftTruncatedDistribution)
 def _left_truncated(d, xi):
     base = d.base_dist
     if isinstance(base, dist.Normal):
@@ -183,7 +204,7 @@ def _left_truncated(d, xi):
     return _truncated_in_latent(base, d.low, None, xi)
 
 
-@register_standardization(dist.RightTruncatedDistribution)
+@_by_probability(dist.RightTruncatedDistribution)
 def _right_truncated(d, xi):
     base = d.base_dist
     if isinstance(base, dist.Normal):
@@ -193,7 +214,7 @@ def _right_truncated(d, xi):
     return _truncated_in_latent(base, None, d.high, xi)
 
 
-@register_standardization(dist.TwoSidedTruncatedDistribution)
+@_by_probability(dist.TwoSidedTruncatedDistribution)
 def _two_sided_truncated(d, xi):
     base = d.base_dist
     if isinstance(base, dist.Normal):
@@ -209,8 +230,12 @@ def _truncated_in_latent(base, low, high, xi):
     def latent_of(bound):
         # In the right half go by the mirror image: the bases are symmetric about their loc.
         mirrored = bound > base.loc
-        p = base.cdf(jnp.where(mirrored, 2 * base.loc - bound, bound))
-        z = normal_quantile_of_log_cdf(jnp.log(jnp.asarray(p, xi.dtype)))
+        if isinstance(base, dist.StudentT):
+            logit = 2 * jnp.arcsinh((bound - base.loc) / (base.scale * jnp.sqrt(base.df)))
+            log_p = _quantiles.symmetric_beta_log_tail(0.5 * base.df, logit)
+        else:
+            log_p = jnp.log(jnp.asarray(base.cdf(jnp.where(mirrored, 2 * base.loc - bound, bound)), xi.dtype))
+        z = normal_quantile_of_log_cdf(log_p)
         return jnp.where(mirrored, -z, z)
 
     if high is None:

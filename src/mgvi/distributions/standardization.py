@@ -172,7 +172,18 @@ def _base_latent_event(d):
 
 @register_standardization(dist.TransformedDistribution, _base_latent_event)
 def _transformed(d, xi):
-    value = _apply(d.base_dist, xi)
+    value = _apply(d.base_dist, xi if d.event_shape else _direction(d.transforms) * xi)
     for transform in d.transforms:
         value = transform(value)
     return value
+
+
+def _direction(transforms):
+    """-1 if a chain of univariate transforms decreases, so that the map as a whole increases."""
+    direction = 1.0
+    for transform in transforms:
+        try:
+            direction = direction * transform.sign
+        except NotImplementedError:
+            return 1.0
+    return direction

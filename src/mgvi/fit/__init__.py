@@ -1,4 +1,8 @@
-"""Fits: a problem becomes a posterior, round by round."""
+"""Fits: rounds, schedules, convergence, checkpoints.
+
+A problem comes in, a Posterior goes out.
+Nothing here knows an inner product.
+"""
 
 from mgvi.fit.loop import fit
 from mgvi.fit.schedule import Stage

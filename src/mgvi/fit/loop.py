@@ -1,9 +1,13 @@
 """The rounds of a fit, from the first to the last.
 
-A problem comes in; a Posterior goes out. It must not know an inner product.
+A problem comes in; a Posterior goes out.
+It must not know an inner product.
 """
 
+import math
 import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -11,75 +15,228 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi.fit.rounds import Knobs, Rounds
-from mgvi.fit.schedule import PAPER, Automatic, Settings, Staged
-from mgvi.linalg import Stop
-from mgvi.minimizers import Limits, NewtonCG
+from mgvi.errors import FitError, MgviWarning
+from mgvi.fit.checkpoint import Checkpoint
+from mgvi.fit.progress import Progress
+from mgvi.fit.rounds import Rounds
+from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
+from mgvi.minimizers import NewtonCG
+from mgvi.posterior import Posterior
 from mgvi.problem import Problem
-from mgvi.samplers import MGVI
+from mgvi.samplers import MGVI, Draws
 from mgvi.status import Status
 
-
-def fit(problem: Problem, *, seed: int, schedule="auto", sampler=None, max_rounds=60, tolerance=0.05):
-    sampler = sampler or MGVI()
-    minimizer = NewtonCG()
-    latents = sum(int(np.prod(leaf.shape)) for leaf in problem.latent.values())
-    data = sum(int(np.size(d)) for d in problem.data.values())
-    plan = Automatic(latents, data, tolerance) if schedule == "auto" else Staged(PAPER if schedule == "paper" else schedule)
-    rounds = Rounds(problem, sampler, minimizer)
-    root = jax.random.key(seed)
-    mean = _tree.zeros(problem.latent)
-    history: list[dict] = []
-    while True:
-        settings = plan.next(history)
-        if isinstance(settings, Status):
-            break
-        if len(history) >= max_rounds:
-            settings = Status.ITERATION_LIMIT
-            break
-        start = time.perf_counter()
-        epoch = len(history) if settings.fresh else -1
-        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(root, epoch + 1), i))(jnp.arange(settings.pairs))
-        knobs = knobs_of(settings)
-        compiled = rounds.compile_seconds
-        deviations, report = rounds.draw(mean, keys, knobs.draw, settings.beta)
-        mean, outcome = rounds.minimize(mean, deviations, knobs)
-        noise = rounds.noise(mean, outcome.scatter, deviations, knobs.draw) if settings.measure_noise else {"": jnp.nan}
-        compiled = rounds.compile_seconds - compiled
-        history.append(record(len(history), settings, report, outcome, noise))
-        history[-1]["seconds"] = time.perf_counter() - start - compiled
-        history[-1]["compile_seconds"] = compiled
-    return mean, deviations, history, settings
+_SHRINKS = (1.0, 0.5, 0.25, 0.1)  # tried in turn when a round breaks down
+_FINAL = 2**30  # key of the final draws, which no round has
 
 
-def knobs_of(settings: Settings, shrink=1.0) -> Knobs:
-    return Knobs(
-        beta=settings.beta,
-        shrink=shrink,
-        draw=Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg),
-        newton=Limits(
-            settings.newton_steps,
-            settings.newton_decrement,
-            Stop(settings.newton_residual, 0.0, settings.newton_cg),
-        ),
-    )
+def fit(
+    problem: Problem,
+    *,
+    seed: int,
+    schedule: str | Sequence[Stage] = "auto",
+    samples: int | None = None,
+    tolerance: float = 0.05,
+    max_rounds: int = 60,
+    time_limit: float = math.inf,
+    callbacks: Iterable[Callable] = (),
+    checkpoint: Any = None,
+    progress: bool = True,
+    sampler: Any = None,
+    point_estimates: Sequence[str] = (),
+    constants: Sequence[str] = (),
+) -> Posterior:
+    """Approximate the posterior of a problem by a Gaussian in its latent space.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `from_numpyro` or `from_function`.
+    seed : int
+        Same seed, same bits.
+    schedule : "auto", "paper" or a sequence of Stage
+        How many pairs, iterations and steps each round takes. "auto" chooses them from what the last round did.
+    samples : int, optional
+        Number of samples in the result; by default 512 for small problems, fewer for large ones.
+    tolerance : float
+        For "auto": the fit ends when no site's mean moves by more than this many posterior standard deviations in a
+        round, and when the standard error of the mean due to the finite number of samples is below it too.
+    max_rounds, time_limit : int, float
+        End the fit, with what it has, after so many rounds or seconds.
+    callbacks : iterable of callable
+        Each is called after every round with the round's record (a dict) and the latent mean.
+    checkpoint : path-like, optional
+        A folder that the state is written to after every round. The same call again goes on from there.
+    progress : bool
+        Whether to show a line a round on standard error.
+    sampler : optional
+        `samplers.MGVI()` by default; `samplers.Point()` gives a maximum a posteriori estimate.
+    point_estimates : sequence of str
+        Sites that are estimated without uncertainty.
+    constants : sequence of str
+        Sites that stay at their prior median.
+
+    Returns
+    -------
+    Posterior
+        Its `status` tells how the fit ended, its `history` what each round did.
+
+    Raises
+    ------
+    FitError
+        If a round breaks down and no smaller step helps; carries the last good posterior.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist, mgvi
+    >>> def model(counts):
+    ...     rate = numpyro.sample("rate", dist.Gamma(2.0, 0.1))
+    ...     numpyro.sample("counts", dist.Poisson(rate), obs=counts)
+    >>> problem = mgvi.from_numpyro(model, jnp.array([17, 23, 19]))
+    >>> posterior = mgvi.fit(problem, seed=1, progress=False)
+    >>> posterior.status.name, f"{posterior.mean['rate']:.1f}"    # exactly 61 / 3.1 = 19.7
+    ('CONVERGED', '19.7')
+    """
+    state = _Fit(problem, seed, schedule, sampler or MGVI(), tolerance, tuple(point_estimates), tuple(constants))
+    store = Checkpoint(checkpoint, problem, state.settings) if checkpoint is not None else None
+    if store is not None:
+        state.resume(store.read())
+    watchers = [Progress()] * bool(progress) + list(callbacks)
+    deadline = time.monotonic() + time_limit
+    try:
+        while (status := state.outcome(max_rounds, deadline)) is None:
+            state.advance()
+            if store is not None:
+                store.write(state.mean, state.history)
+            for watch in watchers:
+                watch(state.history[-1], state.mean)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    return state.posterior(status, samples)
 
 
-def record(index, settings, report, outcome, noise) -> dict[str, Any]:
-    report, outcome, noise = jax.device_get((report, outcome._replace(scatter=None), noise))
-    return {
-        "round": index,
-        "beta": settings.beta,
-        "pairs": settings.pairs,
-        "fresh": settings.fresh,
-        "kl": float(outcome.kl),
-        "shift": float(max(outcome.shift.values())),
-        "noise": float(max(noise.values())),
-        "draw_cg": int(report.iterations.max()),
-        "draw_status": int(report.status.max()),
-        "newton_steps": int(outcome.newton.steps),
-        "newton_cg": int(outcome.newton.cg_iterations),
-        "newton_status": int(outcome.newton.status),
-        "decrement": float(outcome.newton.decrement),
-        "shortest_step": float(outcome.newton.shortest),
-    }
+class _Fit:
+    """The state of a fit: a mean and a history; everything else follows from them."""
+
+    def __init__(self, problem, seed, schedule, sampler, tolerance, point_estimates, constants):
+        for names, what in ((point_estimates, "point_estimates"), (constants, "constants")):
+            unknown = set(names) - set(problem.latent)
+            if unknown:
+                raise ValueError(f"{what} names no latent site: {sorted(unknown)}; there are {sorted(problem.latent)}")
+        self._problem = problem
+        self._sampler = sampler
+        self._root = jax.random.key(seed)
+        self._plan = _plan(problem, schedule, tolerance)
+        self._drawn = {n: jnp.asarray(float(n not in point_estimates + constants)) for n in problem.latent}
+        moving = {n: jnp.asarray(float(n not in constants)) for n in problem.latent}
+        batch = min(32, self._plan.next([]).pairs)
+        draws = Draws(problem, sampler, batch, self._drawn)
+        self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving)
+        self.mean = _tree.zeros(problem.latent)
+        self.history: list[dict] = []
+        self.settings = {
+            "seed": seed,
+            "schedule": schedule if isinstance(schedule, str) else [vars(stage) for stage in schedule],
+            "sampler": repr(sampler),
+            "tolerance": tolerance,
+            "point_estimates": sorted(point_estimates),
+            "constants": sorted(constants),
+        }
+
+    def resume(self, state) -> None:
+        """Go on from a checkpoint, if there is one."""
+        if state is not None:
+            self.mean, self.history = state
+
+    def outcome(self, max_rounds, deadline) -> Status | None:
+        """How the fit ends here, or None if it goes on."""
+        step = self._plan.next(self.history)
+        if isinstance(step, Status):
+            return step
+        if len(self.history) >= max_rounds:
+            return Status.ITERATION_LIMIT
+        return Status.TIME_LIMIT if time.monotonic() > deadline else None
+
+    def advance(self) -> None:
+        """One round, with smaller deviations if it breaks down."""
+        settings = self._plan.next(self.history)
+        compiled = self._problem.static.compiled
+        start, before = time.perf_counter(), compiled.seconds
+        keys = self._keys(settings)
+        for shrink in _SHRINKS:
+            new, record = self._rounds.run(self.mean, keys, settings, shrink)
+            if record["finite"]:
+                break
+        else:
+            raise self._failure(settings)
+        self.mean = new
+        compile_seconds = compiled.seconds - before
+        seconds = time.perf_counter() - start - compile_seconds
+        chosen = {"round": len(self.history), "shrink": shrink, **settings.to_json()}
+        self.history.append({**chosen, **record, "seconds": seconds, "compile_seconds": compile_seconds})
+
+    def _keys(self, settings: Settings):
+        """Fresh keys for each round, or the same ones for all rounds that settle on a fixed set of samples."""
+        key = jax.random.fold_in(self._root, len(self.history) + 1 if settings.fresh else 0)
+        return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(settings.pairs))
+
+    def _failure(self, settings) -> FitError:
+        name = _non_finite_site(self._problem, self.mean)
+        where = f"the prediction of site {name!r} is" if name else "the density of the samples is"
+        return FitError(
+            f"round {len(self.history) + 1}: {where} not finite, also with smaller deviations. Look for overflow (exp of "
+            "large values), log of zero or division by zero in the model; a narrower prior or float64 may help. The last "
+            "good state is in `error.posterior`.",
+            Posterior(
+                self._problem,
+                self.mean,
+                jax.tree.map(lambda m: jnp.zeros((1, *m.shape), m.dtype), self.mean),
+                history=self.history,
+                status=Status.NOT_FINITE,
+            ),
+        )
+
+    def posterior(self, status: Status, samples: int | None) -> Posterior:
+        """The result, with deviations drawn accurately at the final mean."""
+        if not status.ok:
+            warnings.warn(f"the fit ended as {status.name}. {status.advice}", MgviWarning, stacklevel=3)
+        bare = Posterior(
+            self._problem,
+            self.mean,
+            {},
+            history=self.history,
+            status=status,
+            sampler=self._sampler,
+            free=self._drawn,
+        )
+        seed = int(jax.random.randint(jax.random.fold_in(self._root, _FINAL), (), 0, 2**31 - 1))
+        return bare.sample(samples or _default_samples(self._problem), seed)
+
+
+def _plan(problem, schedule, tolerance):
+    if isinstance(schedule, str) and schedule not in ("auto", "paper"):
+        raise ValueError(f"schedule must be 'auto', 'paper' or a sequence of Stage, found {schedule!r}")
+    if schedule == "auto":
+        data = sum(int(np.size(d)) for d in problem.data.values())
+        double = any(leaf.dtype == jnp.float64 for leaf in problem.latent.values())
+        return Automatic(_latents(problem), data, tolerance=tolerance, float64=double)
+    return Staged(PAPER if schedule == "paper" else schedule)
+
+
+def _latents(problem) -> int:
+    return sum(int(np.prod(leaf.shape)) for leaf in problem.latent.values())
+
+
+def _default_samples(problem) -> int:
+    size = _latents(problem)
+    return 512 if size < 2_000 else 128 if size < 20_000 else 32 if size < 300_000 else 16
+
+
+def _non_finite_site(problem, mean) -> str | None:
+    """An observed site whose prediction is not finite within a prior standard deviation of the mean."""
+    for step in (0.0, 1.0, -1.0):
+        terms = problem.log_likelihood(jax.tree.map(lambda m, step=step: m + step, mean))
+        for name, value in terms.items():
+            if not np.all(np.isfinite(np.asarray(value))):
+                return name
+    return None

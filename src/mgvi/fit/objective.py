@@ -22,6 +22,7 @@ class SampledKL:
     problem: Problem
     deviations: Any  # stacked, partners included
     beta: Any
+    free: Any  # 1 for each site whose mean moves, 0 for each that is held
 
     @property
     def _count(self):
@@ -41,6 +42,7 @@ class SampledKL:
             return 0.5 * _tree.dot(x, x) + self.beta * _total(neg_log_likelihood_terms(self.problem, x))
 
         values, gradients = jax.vmap(jax.value_and_grad(one))(self._samples(mean))
+        gradients = _tree.multiply(self.free, gradients)
         return jax.tree.map(lambda g: jnp.mean(g, axis=0), gradients), (jnp.mean(values), gradients)
 
     def metric(self, mean):
@@ -50,7 +52,8 @@ class SampledKL:
         def stacked(mean):
             return _tree.scale(root, jax.vmap(partial(whitened, self.problem))(self._samples(mean)))
 
-        return FisherMetric(jax.linearize(stacked, mean)[1], self.problem.latent)
+        push = jax.linearize(stacked, mean)[1]
+        return FisherMetric(lambda v: push(_tree.multiply(self.free, v)), self.problem.latent)
 
     def change(self, mean, step):
         """From a length to the KL at mean + length * step minus the KL at mean, formed datum by datum."""

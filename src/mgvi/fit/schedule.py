@@ -89,15 +89,15 @@ class Automatic:
     tolerance : float
         Largest shift of the mean between rounds, and largest standard error of the mean, in posterior standard
         deviations of any site, at which the fit counts as converged.
-    max_pairs : int
-        Limit on the number of pairs.
+    float64 : bool
+        Whether solves may be that accurate.
     """
 
-    def __init__(self, latents: int, data: int, tolerance: float = 0.05, max_pairs: int | None = None, float64: bool = False):
+    def __init__(self, latents: int, data: int, *, tolerance: float = 0.05, float64: bool = False):
         size = latents + data
-        self._base = 32 if size < 20_000 else 8 if size < 300_000 else 4
-        self._max_pairs = max_pairs or (512 if size < 20_000 else 32 if size < 300_000 else 8)
-        self._base = min(self._base, self._max_pairs)
+        self._base, self._most = (64, 512) if size < 2_000 else (32, 128) if size < 20_000 else (8, 32)
+        if size > 300_000:
+            self._base, self._most = 4, 8
         self._tolerance = tolerance
         self._latents = latents
         self._exact = latents < 2000
@@ -116,9 +116,11 @@ class Automatic:
         shift, noise = last["shift"], last["noise"]
         if not (shift < self._tolerance and shift < max(noise, 0.1 * self._tolerance)):
             return self._settling(last["pairs"])
-        if noise <= self._tolerance or last["pairs"] >= self._max_pairs:
+        if noise <= self._tolerance:
             return Status.CONVERGED
-        return self._settling(min(4 * last["pairs"], self._max_pairs))
+        if last["pairs"] >= self._most:
+            return Status.NOISY
+        return self._settling(min(4 * last["pairs"], self._most))
 
     def _factor(self, last) -> float:
         """The easier the last round, the faster the likelihood comes in."""

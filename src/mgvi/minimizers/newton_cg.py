@@ -68,8 +68,10 @@ class NewtonCG:
     >>> class Quadratic:
     ...     def gradient(self, x):
     ...         return 5.0 * (x - 2.0), None
+    ...
     ...     def metric(self, x):
     ...         return FisherMetric(lambda v: 2.0 * v, jax.ShapeDtypeStruct(x.shape, x.dtype))
+    ...
     ...     def change(self, x, step):
     ...         return lambda length: 2.5 * jnp.sum(length * step * (length * step + 2 * (x - 2.0)))
     >>> x, _, report = NewtonCG().minimize(Quadratic(), jnp.zeros(3), Limits())
@@ -111,7 +113,9 @@ class NewtonCG:
 
         none = jnp.zeros((), int)
         report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON)
-        known = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda x: objective.gradient(x)[1], x))
+        known = jax.tree.map(
+            lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda x: objective.gradient(x)[1], x)
+        )
         x, known, report, _ = lax.while_loop(lambda s: s[-1], advance, (x, known, report, jnp.array(True)))
         return x, known, report
 

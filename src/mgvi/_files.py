@@ -1,0 +1,97 @@
+"""Folders that hold a tree of arrays and plain facts, written so that a crash leaves the old ones intact.
+
+Trees of arrays, JSON-able facts and a problem come in; a folder with safetensors and JSON files goes out, and back.
+It must not know what the arrays mean.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from mgvi._version import __version__
+from mgvi.errors import FileError
+
+_ARRAYS, _FACTS = "arrays.safetensors", "facts.json"
+
+
+def fingerprint(problem) -> str:
+    """A hash of a problem's latent, data and model arrays: the same problem gives the same one in another process."""
+    digest = hashlib.sha256()
+    for name, leaf in sorted(problem.latent.items()):
+        digest.update(f"{name}{leaf.shape}{leaf.dtype}".encode())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(problem.arrays):
+        array = np.asarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)}{array.shape}{array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def write(path: Any, arrays: dict[str, dict[str, Any]], facts: dict, problem) -> None:
+    """Write a folder; whatever was there is replaced only once the new one is complete."""
+    safetensors = _safetensors()
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flat = {f"{group}/{name}": np.asarray(x) for group, tree in arrays.items() for name, x in tree.items()}
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        payload = safetensors.save(flat)
+        facts = {
+            **facts,
+            "version": __version__,
+            "fingerprint": fingerprint(problem),
+            "sha256": hashlib.sha256(payload).hexdigest(),
+        }
+        _write_synced(temporary / _ARRAYS, payload)
+        _write_synced(temporary / _FACTS, json.dumps(facts).encode())
+        old = path.with_name(f".{path.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if path.exists():
+            os.replace(path, old)
+        os.replace(temporary, path)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_synced(path, payload):
+    with open(path, "wb") as file:
+        file.write(payload)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(path: Any, problem) -> tuple[dict[str, dict[str, np.ndarray]], dict]:
+    """Read a folder that `write` wrote for this problem."""
+    safetensors = _safetensors()
+    path = Path(path)
+    try:
+        facts = json.loads((path / _FACTS).read_text())
+        payload = (path / _ARRAYS).read_bytes()
+    except FileNotFoundError as error:
+        raise FileError(f"{path} does not hold a saved result: {error.filename} is missing.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{path / _FACTS} is damaged ({error}). Delete the folder and run again.") from error
+    if hashlib.sha256(payload).hexdigest() != facts.get("sha256"):
+        raise FileError(f"{path / _ARRAYS} is damaged or truncated. Delete the folder and run again.")
+    if facts["fingerprint"] != fingerprint(problem):
+        raise FileError(f"{path} belongs to another problem: its model, data or latent differ. Choose another folder.")
+    arrays: dict[str, dict[str, np.ndarray]] = {}
+    for name, array in safetensors.load(payload).items():
+        group, _, leaf = name.partition("/")
+        arrays.setdefault(group, {})[leaf] = array
+    return arrays, facts
+
+
+def _safetensors():
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise FileError("saving needs the package safetensors: pip install 'mgvi[files]'.") from error
+    return safetensors.numpy

@@ -1,0 +1,36 @@
+"""One line of progress a round.
+
+Records of rounds come in; lines on standard error go out.
+It must not change anything.
+"""
+
+import sys
+
+
+class Progress:
+    """Prints one line for each round, coloured by rich if that is installed and standard error is a terminal."""
+
+    def __init__(self):
+        self._print = _printer()
+
+    def __call__(self, record: dict, latent_mean=None) -> None:
+        """Show one round."""
+        stage = f"likelihood^{record['beta']:.0e}" if record["beta"] < 1 else "settling"
+        noise = "" if record["noise"] != record["noise"] else f"  noise {record['noise']:.3f} sd"
+        compiled = f" (+{record['compile_seconds']:.1f} s compiling)" if record["compile_seconds"] > 0.05 else ""
+        self._print(
+            f"round {record['round'] + 1:3d}  {stage:16s}  kl {record['kl']:.6g}  shift {record['shift']:.3f} sd{noise}  "
+            f"pairs {record['pairs']}  {record['seconds']:.2f} s{compiled}"
+        )
+
+
+def _printer():
+    if sys.stderr.isatty():
+        try:
+            from rich.console import Console
+
+            console = Console(stderr=True, highlight=True)
+            return lambda line: console.print(line, soft_wrap=True)
+        except ImportError:
+            pass
+    return lambda line: print(line, file=sys.stderr, flush=True)

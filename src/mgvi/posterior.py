@@ -1,0 +1,289 @@
+"""The result of an inference: a mean and deviations in the latent space of a problem.
+
+A problem, a mean and deviations come in; samples, moments, predictions and files in the model's own coordinates go out.
+It must not know how the mean was found.
+"""
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mgvi import _files, _table
+from mgvi.linalg import Stop
+from mgvi.problem import Problem
+from mgvi.samplers import MGVI, Draws, with_partners
+from mgvi.status import Status
+
+_BATCH = 32  # keys to a call of the sampler, samples to a call of the model
+
+
+class Mapped(NamedTuple):
+    """Mean, standard deviation and samples of a function of the parameters."""
+
+    mean: Any
+    sd: Any
+    samples: Any
+
+
+class Posterior:
+    """Samples around a latent mean, with everything in the model's own coordinates.
+
+    Made by `mgvi.fit`, `mgvi.load` or `Posterior.sample`.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem it solves.
+    latent_mean : dict
+        Mean in the latent space.
+    deviations : dict
+        Latent deviations from it, stacked along a leading axis.
+    history : list of dict
+        One record a round.
+    status : Status
+        How the inference ended.
+    sampler : MGVI or Point
+        Draws further deviations.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist, mgvi
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 2.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> posterior = mgvi.fit(mgvi.from_numpyro(model, jnp.array([1.0, 3.0])), seed=1, progress=False)
+    >>> print(f"{posterior.mean['mu']:.2f}, exactly {16 / 9:.2f}")
+    1.78, exactly 1.78
+    >>> round(float(posterior.sd["mu"]), 1)       # exactly 2/3
+    0.7
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        latent_mean: dict[str, jax.Array],
+        deviations: dict[str, jax.Array],
+        *,
+        history: list[dict] | None = None,
+        status: Status = Status.CONVERGED,
+        sampler: Any = None,
+        free: dict[str, Any] | None = None,
+    ):
+        self.problem = problem
+        self.latent_mean = latent_mean
+        self.deviations = deviations
+        self.history = history or []
+        self.status = status
+        self._sampler = sampler or MGVI()
+        self._free = free
+
+    def __len__(self) -> int:
+        return jax.tree.leaves(self.deviations)[0].shape[0]
+
+    def __repr__(self) -> str:
+        return f"Posterior({len(self)} samples of {', '.join(self.problem.latent)}; {self.status.name.lower()})"
+
+    def _batched(self, function, *extra):
+        """Apply a compiled function to the latent samples, some at a time, and stack the results on the host."""
+        parts = []
+        for first in range(0, len(self), _BATCH):
+            # The last batch is filled up, so that one compiled program serves all of them.
+            index = np.minimum(np.arange(first, first + _BATCH), len(self) - 1)
+            some = {name: d[index] for name, d in self.deviations.items()}
+            others = tuple(x[index] for x in extra)
+            result = self.problem.static.compiled.call(function, self.problem, self.latent_mean, some, *others)
+            parts.append(jax.tree.map(np.asarray, result))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(self)], *parts)
+
+    @cached_property
+    def samples(self) -> dict[str, np.ndarray]:
+        """Samples of every site in the model's own coordinates, deterministic ones included."""
+        return self._batched(_constrain_many)
+
+    @cached_property
+    def mean(self) -> dict[str, np.ndarray]:
+        """Mean over the samples, by site."""
+        return {name: x.mean(axis=0) for name, x in self.samples.items()}
+
+    @cached_property
+    def sd(self) -> dict[str, np.ndarray]:
+        """Standard deviation over the samples, by site."""
+        return {name: x.std(axis=0) for name, x in self.samples.items()}
+
+    def quantile(self, q: Any) -> dict[str, np.ndarray]:
+        """Quantiles over the samples, by site."""
+        return {name: np.quantile(x, q, axis=0) for name, x in self.samples.items()}
+
+    @cached_property
+    def at_mean(self) -> dict[str, jax.Array]:
+        """The model at the latent mean: the best guess."""
+        return self.problem.constrain(self.latent_mean)
+
+    def map(self, function: Callable[[dict[str, Any]], Any]) -> Mapped:
+        """Mean, sd and samples of a function of the parameters (a dict by site)."""
+        samples = jax.lax.map(function, {name: jnp.asarray(x) for name, x in self.samples.items()}, batch_size=_BATCH)
+        return Mapped(
+            jax.tree.map(lambda x: jnp.mean(x, axis=0), samples),
+            jax.tree.map(lambda x: jnp.std(x, axis=0), samples),
+            samples,
+        )
+
+    def predictive(self, seed: int) -> dict[str, np.ndarray]:
+        """Data drawn from the model, one set for each sample, by observed site."""
+        return self._batched(_simulate_many, jax.random.split(jax.random.key(seed), len(self)))
+
+    def log_likelihood(self) -> dict[str, np.ndarray]:
+        """Log-likelihood of each datum for each sample, by observed site."""
+        return self._batched(_log_likelihood_many)
+
+    def sample(self, n: int, seed: int) -> "Posterior":
+        """A new Posterior with `n` freshly drawn samples around the same mean."""
+        antithetic = self._sampler.antithetic
+        count = -(-n // 2) if antithetic else n
+        keys = jax.random.split(jax.random.key(seed), count)
+        deviations, report = Draws(self.problem, self._sampler, _BATCH, self._free).draw(
+            self.latent_mean, keys, accurate(self.problem)
+        )
+        deviations = {name: d[:n] for name, d in with_partners(deviations, antithetic).items()}
+        status = self.status
+        worst = Status(int(report.status.max()))
+        if status.ok and worst in (Status.ITERATION_LIMIT, Status.NOT_FINITE):
+            status = worst
+        return Posterior(
+            self.problem,
+            self.latent_mean,
+            deviations,
+            history=self.history,
+            status=status,
+            sampler=self._sampler,
+            free=self._free,
+        )
+
+    def summary(self, max_rows: int = 16) -> _table.Table:
+        """Mean, sd and quantiles: one row for each number, or one for a whole field of more than `max_rows`."""
+        columns = ["mean", "sd", "5%", "50%", "95%"]
+        rows = []
+        for name, x in self.samples.items():
+            flat = x.reshape(len(x), -1)
+            stats = np.stack([flat.mean(0), flat.std(0), *np.quantile(flat, [0.05, 0.5, 0.95], axis=0)], axis=-1)
+            if flat.shape[1] > max_rows:
+                rows.append((f"{name}{list(x.shape[1:])}, average", stats.mean(axis=0)))
+                continue
+            for index, row in zip(np.ndindex(x.shape[1:]), stats, strict=True):
+                label = f"[{','.join(map(str, index))}]" if index else ""
+                rows.append((name + label, row))
+        return _table.Table("site", columns, rows)
+
+    def report(self) -> str:
+        """A few lines on whether to trust the result: how it ended, and reduced chi^2 of data and latent."""
+        lines = [f"{self.status.name.lower().replace('_', ' ')}: {self.status.advice}"]
+        for name, value in self.data_chi2().items():
+            lines.append(f"reduced chi^2 of data {name!r}: {value:.3g}")
+        for name, value in self.latent_chi2().items():
+            lines.append(f"reduced chi^2 of latent {name!r}: {value:.3g}")
+        return "\n".join(lines)
+
+    def data_chi2(self) -> dict[str, float]:
+        """Mean squared residual of the data in predicted standard deviations, over data and samples, by site.
+
+        About 1 where the model explains the data; sites whose distribution has no mean or variance are left out.
+        """
+        parts = self._batched(_squared_residuals)
+        return {name: float(np.mean(x)) for name, x in parts.items()}
+
+    def latent_chi2(self) -> dict[str, float]:
+        """Mean square of the latent samples, by site: at most about 1 where the prior agrees with the data."""
+        return {
+            name: float(jnp.mean((self.latent_mean[name] + d) ** 2)) for name, d in self.deviations.items()
+        }
+
+    def save(self, path: Any) -> None:
+        """Write mean, deviations and history to a folder; `mgvi.load` reads them back."""
+        arrays = {"mean": self.latent_mean, "deviations": self.deviations}
+        facts = {"kind": "posterior", "history": self.history, "status": int(self.status)}
+        _files.write(path, arrays, facts, self.problem)
+
+
+def load(path: Any, problem: Problem) -> Posterior:
+    """Read a posterior that `Posterior.save` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder.
+    problem : Problem
+        The problem it belongs to; a posterior of another one is refused.
+
+    Returns
+    -------
+    Posterior
+
+    Examples
+    --------
+    >>> import tempfile, jax.numpy as jnp, numpyro, numpyro.distributions as dist, mgvi
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 2.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> problem = mgvi.from_numpyro(model, jnp.array([1.0, 3.0]))
+    >>> posterior = mgvi.fit(problem, seed=1, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     posterior.save(folder)
+    ...     again = mgvi.load(folder, problem)
+    >>> bool(jnp.all(again.samples["mu"] == posterior.samples["mu"]))
+    True
+    """
+    arrays, facts = _files.read(path, problem)
+    return Posterior(
+        problem,
+        arrays["mean"],
+        arrays["deviations"],
+        history=facts["history"],
+        status=Status(facts["status"]),
+    )
+
+
+def accurate(problem: Problem) -> Stop:
+    """When a final draw ends: near the accuracy of the arithmetic for small problems, at 1 % of an sd for large ones."""
+    size = sum(int(np.prod(leaf.shape)) for leaf in problem.latent.values())
+    double = any(leaf.dtype == jnp.float64 for leaf in problem.latent.values())
+    if size < 2000:
+        return Stop(1e-10 if double else 1e-6, 0.0, 10 * size + 20)
+    return Stop(1e-6, 1e-4 * size, 4000)
+
+
+def _at(mean, deviations):
+    return jax.tree.map(lambda m, d: m + d, mean, deviations)
+
+
+@jax.jit
+def _constrain_many(problem, mean, deviations):
+    return jax.vmap(problem.constrain)(_at(mean, deviations))
+
+
+@jax.jit
+def _log_likelihood_many(problem, mean, deviations):
+    return jax.vmap(problem.log_likelihood)(_at(mean, deviations))
+
+
+@jax.jit
+def _simulate_many(problem, mean, deviations, keys):
+    return jax.vmap(problem.simulate)(keys, _at(mean, deviations))
+
+
+@jax.jit
+def _squared_residuals(problem, mean, deviations):
+    return jax.vmap(partial(_squared_residual, problem))(_at(mean, deviations))
+
+
+def _squared_residual(problem, xi):
+    out = {}
+    for name, (centre, variance, counts) in problem.predicted_moments(xi).items():
+        residual = jnp.square(problem.data[name] - centre) / variance
+        out[name] = jnp.sum(jnp.where(counts, residual, 0.0)) / jnp.maximum(jnp.sum(counts), 1)
+    return out
+
+
