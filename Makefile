@@ -19,8 +19,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## draw from the prior of a small model and write a picture to out/
-	$(BIN)/python examples/prior_draws.py
+demo: $(STAMP)  ## infer a rate from counts that it generates: a table, and a picture in out/
+	$(BIN)/python examples/poisson_lognormal.py
 
 # One recipe, not prerequisites: the cheap checks come first, also under `make -j`.
 test: $(STAMP)  ## everything that has to pass before a commit

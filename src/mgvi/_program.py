@@ -115,7 +115,7 @@ def _reachable(jaxpr, inputs: list[bool]) -> list[bool]:
 
 
 class Compiled:
-    """Compiled versions of jitted functions, kept with the problem they were compiled for, and the seconds they took."""
+    """Compiled versions of jitted functions, kept with the problem they are for, and the seconds they took."""
 
     def __init__(self):
         self._programs: dict[Any, Any] = {}

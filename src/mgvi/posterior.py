@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgvi import _files, _table
+from mgvi import _arviz, _files, _table
 from mgvi.linalg import Stop
 from mgvi.problem import Problem
 from mgvi.samplers import MGVI, Draws, with_partners
@@ -58,7 +58,7 @@ class Posterior:
     >>> posterior = mgvi.fit(mgvi.from_numpyro(model, jnp.array([1.0, 3.0])), seed=1, progress=False)
     >>> print(f"{posterior.mean['mu']:.2f}, exactly {16 / 9:.2f}")
     1.78, exactly 1.78
-    >>> round(float(posterior.sd["mu"]), 1)       # exactly 2/3
+    >>> round(float(posterior.sd["mu"]), 1)  # exactly 2/3
     0.7
     """
 
@@ -197,9 +197,19 @@ class Posterior:
 
     def latent_chi2(self) -> dict[str, float]:
         """Mean square of the latent samples, by site: at most about 1 where the prior agrees with the data."""
-        return {
-            name: float(jnp.mean((self.latent_mean[name] + d) ** 2)) for name, d in self.deviations.items()
-        }
+        return {name: float(jnp.mean((self.latent_mean[name] + d) ** 2)) for name, d in self.deviations.items()}
+
+    def to_arviz(self, seed: int = 0) -> Any:
+        """The samples as ArviZ's container, with predictions (drawn with `seed`), log-likelihood and observed data."""
+        return _arviz.container(
+            {
+                "posterior": self.samples,
+                "posterior_predictive": self.predictive(seed),
+                "log_likelihood": self.log_likelihood(),
+                "sample_stats": {"lp": -self._batched(_neg_log_density_many)},
+                "observed_data": self.problem.data,
+            }
+        )
 
     def save(self, path: Any) -> None:
         """Write mean, deviations and history to a folder; `mgvi.load` reads them back."""
@@ -239,15 +249,15 @@ def load(path: Any, problem: Problem) -> Posterior:
     arrays, facts = _files.read(path, problem)
     return Posterior(
         problem,
-        arrays["mean"],
-        arrays["deviations"],
+        jax.tree.map(jnp.asarray, arrays["mean"]),
+        jax.tree.map(jnp.asarray, arrays["deviations"]),
         history=facts["history"],
         status=Status(facts["status"]),
     )
 
 
 def accurate(problem: Problem) -> Stop:
-    """When a final draw ends: near the accuracy of the arithmetic for small problems, at 1 % of an sd for large ones."""
+    """When a final draw ends: near the accuracy of the arithmetic for small problems, at 1 % of an sd for others."""
     size = sum(int(np.prod(leaf.shape)) for leaf in problem.latent.values())
     double = any(leaf.dtype == jnp.float64 for leaf in problem.latent.values())
     if size < 2000:
@@ -270,6 +280,11 @@ def _log_likelihood_many(problem, mean, deviations):
 
 
 @jax.jit
+def _neg_log_density_many(problem, mean, deviations):
+    return jax.vmap(problem.neg_log_density)(_at(mean, deviations))
+
+
+@jax.jit
 def _simulate_many(problem, mean, deviations, keys):
     return jax.vmap(problem.simulate)(keys, _at(mean, deviations))
 
@@ -283,7 +298,6 @@ def _squared_residual(problem, xi):
     out = {}
     for name, (centre, variance, counts) in problem.predicted_moments(xi).items():
         residual = jnp.square(problem.data[name] - centre) / variance
+        counts = jnp.broadcast_to(counts, residual.shape)
         out[name] = jnp.sum(jnp.where(counts, residual, 0.0)) / jnp.maximum(jnp.sum(counts), 1)
     return out
-
-

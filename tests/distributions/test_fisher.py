@@ -1,6 +1,6 @@
 """The square root of the Fisher information is judged by E[score score^T], pulled back to the arguments."""
 
-from functools import partial
+from functools import cache, partial
 from itertools import product
 
 import jax
@@ -209,11 +209,17 @@ WRAPPED = [
 ]
 
 
+@cache
+def information_of_one_datum(name):
+    """As the package says, so that only what wrappers do to it is tested."""
+    return np.asarray(compiled_information(BY_NAME[name].make, BY_NAME[name].at(0)))
+
+
 @pytest.mark.parametrize("name, wrapper", WRAPPED)
 def test_wrappers_and_weights_multiply_the_information(name, wrapper, x64):
     case, (wrap, weight, times) = BY_NAME[name], WRAPPERS[wrapper]
     result = compiled_information(lambda theta: wrap(case.make(theta)), case.at(0), weight)
-    assert_information(result, times * case.information(), case.tolerance("float64"))
+    assert_information(result, times * information_of_one_datum(name), case.tolerance("float64"))
 
 
 def test_wrappers_keep_data_apart(x64):
@@ -266,8 +272,8 @@ def norm(tree):
     "dirichlet",
     "multivariate_normal_covariance",
     "affine_transform_of_normal",
-    "located_student_t",
     "mixture_of_normals",
+    "users_nakagami",
 )
 def test_apply_is_linear_and_has_an_adjoint(case, precision):
     @compiled

@@ -53,45 +53,67 @@ def neg_log_density(case, problem, xi):
     return total
 
 
+def log_likelihood_in_parts(case, problem, xi):
+    """The same density from `Problem.log_likelihood`, NumPyro's scales and the factors."""
+    total = 0.5 * sum(jnp.sum(leaf**2) for leaf in xi.values())
+    log_likelihood = problem.log_likelihood(xi)
+    for name, site in observed_sites(case, problem, xi).items():
+        if isinstance(site["fn"], dist.Unit):
+            total = total - jnp.sum(site["fn"].log_factor)
+            continue
+        assert log_likelihood[name].shape == site["fn"].log_prob(site["value"]).shape
+        total = total - jnp.sum((1.0 if site["scale"] is None else site["scale"]) * log_likelihood[name])
+    return total
+
+
 def dense_metric(case, problem, xi):
     """1 + sum over data of weight * E[score score^T], in the order of `ravel_pytree`."""
+    matrix, probabilities = jax.jit(lambda xi: _dense_metric(case, problem, xi))(xi)
+    for total in probabilities:
+        # Masked data report a log-probability of zero, so they do not integrate to one.
+        counted = np.asarray(total < 1.5)
+        assert counted.any()
+        np.testing.assert_allclose(np.asarray(total)[counted], 1.0, rtol=1e-9)
+    return np.asarray(matrix)
+
+
+def _dense_metric(case, problem, xi):
     flat, unravel = ravel_pytree(xi)
-    total = jnp.eye(flat.size)
+    matrix, probabilities = jnp.eye(flat.size), []
     for name, site in observed_sites(case, problem, xi).items():
         if isinstance(site["fn"], dist.Unit):
             continue
         shape = np.shape(site["value"])
         if name not in case.nodes:
-            total = total + _multivariate_normal_information(case, problem, name, shape, flat, unravel)
+            matrix = matrix + _multivariate_normal_information(case, problem, name, shape, flat, unravel)
             continue
 
         def log_prob(flat, y, name=name):
             fn = observed_sites(case, problem, unravel(flat))[name]["fn"]
-            return (fn.base_dist if isinstance(fn, dist.Independent) else fn).log_prob(y)
+            value = (fn.base_dist if isinstance(fn, dist.Independent) else fn).log_prob(y)
+            return value, value
 
         scale = jnp.broadcast_to(1.0 if site["scale"] is None else jnp.asarray(site["scale"], float), shape)
-        total = total + _integrated_information(log_prob, case.nodes[name], scale, flat)
-    return np.asarray(total)
+        information, total = _integrated_information(log_prob, case.nodes[name], scale, flat)
+        matrix = matrix + information
+        probabilities.append(total)
+    return matrix, probabilities
 
 
 def _integrated_information(log_prob, nodes, scale, flat):
-    def at_node(node):
+    """Sum over data of E[score score^T], and the total probability of each datum."""
+
+    def add_node(sums, node):
         y, measure = node
-        y = jnp.full(scale.shape, y)
-        score = jax.jacfwd(log_prob)(flat, y)
-        probability = measure * jnp.exp(log_prob(flat, y))
+        score, value = jax.jacfwd(log_prob, has_aux=True)(flat, jnp.full(scale.shape, y))
+        probability = measure * jnp.exp(value)
         # A node of no probability may have no finite score, and a datum under a mask has no score.
         root = jnp.sqrt(scale * probability)[..., None]
         rows = jnp.where(root > 0, root * score, 0.0).reshape(-1, flat.size)
-        return rows.T @ rows, probability
+        return (sums[0] + rows.T @ rows, sums[1] + probability), None
 
-    outer, probability = jax.lax.map(at_node, tuple(map(jnp.asarray, nodes)))
-    total = probability.sum(axis=0)
-    # Masked data report a log-probability of zero, so they do not integrate to one.
-    counted = np.asarray(total < 1.5)
-    assert counted.any()
-    np.testing.assert_allclose(np.asarray(total)[counted], 1.0, rtol=1e-9)
-    return outer.sum(axis=0)
+    start = jnp.zeros((flat.size, flat.size)), jnp.zeros(scale.shape)
+    return jax.lax.scan(add_node, start, tuple(map(jnp.asarray, nodes)))[0]
 
 
 def _multivariate_normal_information(case, problem, name, shape, flat, unravel):
@@ -147,6 +169,7 @@ def evaluated(name, precision="float64"):
         return {
             "ours": jax.lax.map(problem.neg_log_density, latents),
             "theirs": jax.lax.map(lambda xi: neg_log_density(case, problem, xi), latents),
+            "parts": log_likelihood_in_parts(case, problem, xi),
             "matrix": _matrix(metric, xi),
             "left": jnp.vdot(u, forward),
             "right": jnp.vdot(ravel_pytree(metric.rmatvec(unravel(u)))[0], ravel_pytree(v)[0]),

@@ -5,6 +5,7 @@ It must not know wrappers such as Expanded or Independent.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -224,15 +225,16 @@ def _two_sided_truncated(d, xi):
     return _truncated_in_latent(base, d.low, d.high, xi)
 
 
-def _truncated_in_latent(base, low, high, xi):
+def _truncated_in_latent(base: Any, low, high, xi):
     """Truncating a draw is truncating its latent, at the latents of the bounds."""
+    df = getattr(base, "df", None)
 
     def latent_of(bound):
         # In the right half go by the mirror image: the bases are symmetric about their loc.
         mirrored = bound > base.loc
-        if isinstance(base, dist.StudentT):
-            logit = 2 * jnp.arcsinh((bound - base.loc) / (base.scale * jnp.sqrt(base.df)))
-            log_p = _quantiles.symmetric_beta_log_tail(0.5 * base.df, logit)
+        if df is not None:  # a Student t, whose cdf NumPyro cannot differentiate
+            logit = 2 * jnp.arcsinh((bound - base.loc) / (base.scale * jnp.sqrt(df)))
+            log_p = _quantiles.symmetric_beta_log_tail(0.5 * df, logit)
         else:
             log_p = jnp.log(jnp.asarray(base.cdf(jnp.where(mirrored, 2 * base.loc - bound, bound)), xi.dtype))
         z = normal_quantile_of_log_cdf(log_p)

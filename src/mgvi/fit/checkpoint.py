@@ -56,8 +56,8 @@ class Checkpoint:
                 continue
             if facts["settings"] != self._settings:
                 raise FileError(
-                    f"{path} was made with other settings: expected {self._settings}, found {facts['settings']}. Use the "
-                    "same settings to resume, or another folder to start anew."
+                    f"{path} was made with other settings: expected {self._settings}, found {facts['settings']}. Use "
+                    "the same settings to resume, or another folder to start anew."
                 )
             if damaged is not None:
                 warnings.warn(f"{damaged} Resuming from the round before, {path.name}.", MgviWarning, stacklevel=3)

@@ -94,7 +94,7 @@ def fit(
     ...     numpyro.sample("counts", dist.Poisson(rate), obs=counts)
     >>> problem = mgvi.from_numpyro(model, jnp.array([17, 23, 19]))
     >>> posterior = mgvi.fit(problem, seed=1, progress=False)
-    >>> posterior.status.name, f"{posterior.mean['rate']:.1f}"    # exactly 61 / 3.1 = 19.7
+    >>> posterior.status.name, f"{posterior.mean['rate']:.1f}"  # exactly 61 / 3.1 = 19.7
     ('CONVERGED', '19.7')
     """
     state = _Fit(problem, seed, schedule, sampler or MGVI(), tolerance, tuple(point_estimates), tuple(constants))
@@ -129,7 +129,8 @@ class _Fit:
         self._plan = _plan(problem, schedule, tolerance)
         self._drawn = {n: jnp.asarray(float(n not in point_estimates + constants)) for n in problem.latent}
         moving = {n: jnp.asarray(float(n not in constants)) for n in problem.latent}
-        batch = min(32, self._plan.next([]).pairs)
+        first = self._plan.next([])
+        batch = min(32, first.pairs) if isinstance(first, Settings) else 1
         draws = Draws(problem, sampler, batch, self._drawn)
         self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving)
         self.mean = _tree.zeros(problem.latent)
@@ -160,6 +161,7 @@ class _Fit:
     def advance(self) -> None:
         """One round, with smaller deviations if it breaks down."""
         settings = self._plan.next(self.history)
+        assert isinstance(settings, Settings)
         compiled = self._problem.static.compiled
         start, before = time.perf_counter(), compiled.seconds
         keys = self._keys(settings)
@@ -184,9 +186,9 @@ class _Fit:
         name = _non_finite_site(self._problem, self.mean)
         where = f"the prediction of site {name!r} is" if name else "the density of the samples is"
         return FitError(
-            f"round {len(self.history) + 1}: {where} not finite, also with smaller deviations. Look for overflow (exp of "
-            "large values), log of zero or division by zero in the model; a narrower prior or float64 may help. The last "
-            "good state is in `error.posterior`.",
+            f"round {len(self.history) + 1}: {where} not finite, also with smaller deviations. Look for overflow (exp "
+            "of large values), log of zero or division by zero in the model; a narrower prior or float64 may help. The "
+            "last good state is in `error.posterior`.",
             Posterior(
                 self._problem,
                 self.mean,

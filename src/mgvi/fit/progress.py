@@ -19,8 +19,8 @@ class Progress:
         noise = "" if record["noise"] != record["noise"] else f"  noise {record['noise']:.3f} sd"
         compiled = f" (+{record['compile_seconds']:.1f} s compiling)" if record["compile_seconds"] > 0.05 else ""
         self._print(
-            f"round {record['round'] + 1:3d}  {stage:16s}  kl {record['kl']:.6g}  shift {record['shift']:.3f} sd{noise}  "
-            f"pairs {record['pairs']}  {record['seconds']:.2f} s{compiled}"
+            f"round {record['round'] + 1:3d}  {stage:16s}  kl {record['kl']:.6g}  shift {record['shift']:.3f} sd{noise}"
+            f"  pairs {record['pairs']}  {record['seconds']:.2f} s{compiled}"
         )
 
 

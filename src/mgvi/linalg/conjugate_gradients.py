@@ -23,7 +23,7 @@ _WINDOW = 4  # iterations over which the decrease of the energy is judged
 
 
 class Report(NamedTuple):
-    """What a solve did: iterations, relative residuals of the solution, and a Status code, one each a right-hand side."""
+    """What a solve did, for each right-hand side: iterations, relative residual of the solution, and a Status code."""
 
     iterations: jax.Array
     residual: jax.Array
@@ -33,8 +33,8 @@ class Report(NamedTuple):
 class Stop(NamedTuple):
     """When a solve ends; plain numbers or traced ones, so that changing them does not recompile.
 
-    Either every residual is below `residual` times its right-hand side, or the energy has decreased by less than `energy`
-    over the last iterations, or `iterations` have been made.
+    Either every residual is below `residual` times its right-hand side, or the energy has decreased by less than
+    `energy` over the last iterations, or `iterations` have been made.
     """
 
     residual: Any = 1e-5
