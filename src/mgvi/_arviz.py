@@ -15,7 +15,7 @@ def container(groups: dict[str, dict[str, Any]]):
         import arviz
     except ImportError as error:
         raise ImportError("to_arviz needs the package arviz: pip install 'mgvi[arviz]'.") from error
-    shaped = {
+    shaped: Any = {
         group: {name: np.asarray(x) if group == "observed_data" else np.asarray(x)[None] for name, x in arrays.items()}
         for group, arrays in groups.items()
         if arrays

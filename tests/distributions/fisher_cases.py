@@ -612,7 +612,7 @@ SWEEPS = [
     Sweep(
         Case(
             "dirichlet_at_fixed_mean",
-            lambda theta: dist.Dirichlet(theta["total"] * jnp.asarray(TRIPLE)),
+            lambda theta: dist.Dirichlet(jnp.stack([theta["total"] * share for share in TRIPLE], axis=-1)),
             {"total": 8.0},
             triangle,
         ),

@@ -167,9 +167,7 @@ def kumaraswamy(concentration1, concentration0):
 
 
 def shifted_gamma(loc, scale, concentration):
-    return dist.TransformedDistribution(
-        dist.Gamma(concentration, 1.0), transforms.AffineTransform(loc, scale)
-    )
+    return dist.TransformedDistribution(dist.Gamma(concentration, 1.0), transforms.AffineTransform(loc, scale))
 
 
 FAMILIES = [
@@ -295,9 +293,7 @@ FAMILIES = [
         Family(
             "Kumaraswamy",
             dist.Kumaraswamy,
-            lambda p, q, concentration1, concentration0: (
-                (1 - q ** (1 / concentration0)) ** (1 / concentration1)
-            ),
+            lambda p, q, concentration1, concentration0: (1 - q ** (1 / concentration0)) ** (1 / concentration1),
             kumaraswamy,
             unit_interval,
         ),
@@ -408,9 +404,7 @@ FAMILIES = [
         [dict(loc=0, scale=1, low=0), dict(loc=-2, scale=0.5, low=3)],
     ),
     (
-        truncated(
-            "TwoSidedTruncatedCauchy", dist.TruncatedCauchy, ref.cauchy, ref.cauchy_tails, stats.cauchy
-        ),
+        truncated("TwoSidedTruncatedCauchy", dist.TruncatedCauchy, ref.cauchy, ref.cauchy_tails, stats.cauchy),
         [dict(loc=1, scale=2, low=-3, high=10), dict(loc=-5, scale=1, low=0, high=4)],
     ),
     (
@@ -474,9 +468,7 @@ FAMILIES = [
     (
         Family(
             "ExpLaplace",
-            lambda loc, scale: dist.TransformedDistribution(
-                dist.Laplace(loc, scale), transforms.ExpTransform()
-            ),
+            lambda loc, scale: dist.TransformedDistribution(dist.Laplace(loc, scale), transforms.ExpTransform()),
             lambda p, q, loc, scale: mp.exp(loc + scale * laplace_quantile(p, q)),
             lambda loc, scale: Transformed(stats.laplace(loc, scale), np.log, lambda x: 1 / x),
             positive,

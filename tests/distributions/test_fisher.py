@@ -11,7 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import constraints, transforms
 
-from mgvi.distributions import fisher_rows, fisher_sqrt, register_fisher
+from mgvi.distributions import FisherSqrt, fisher_rows, fisher_sqrt, register_fisher
 
 from .fisher_cases import BY_NAME, CASES, EXTREMES, SWEEPS
 
@@ -305,7 +305,9 @@ def test_missing_tangents_count_as_zero(case, x64):
 
 
 def test_apply_of_nothing_is_zero(x64):
-    assert norm(fisher_sqrt(dist.Normal(0.0, 1.0)).apply({})) == 0
+    root = fisher_sqrt(dist.Normal(0.0, 1.0))
+    assert isinstance(root, FisherSqrt)
+    assert norm(root.apply({})) == 0
 
 
 @named(

@@ -276,9 +276,7 @@ def test_multivariate_student_marginals_and_radius_follow_their_distributions(x6
     whitened = np.linalg.solve(TRIL, (x - LOC).T)
     assert_distributed(np.sum(whitened**2, axis=0) / 3, stats.f(3, df))
     projection = np.array([0.3, -1.0, 2.0])
-    assert_distributed(
-        x @ projection, stats.t(df, LOC @ projection, np.sqrt(projection @ COVARIANCE @ projection))
-    )
+    assert_distributed(x @ projection, stats.t(df, LOC @ projection, np.sqrt(projection @ COVARIANCE @ projection)))
 
 
 @every_lkj_size

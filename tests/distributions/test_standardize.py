@@ -107,9 +107,7 @@ def test_batched_vectors_use_their_own_latent_rows(x64):
 def test_a_mask_leaves_the_draw_unchanged(x64):
     xi = latent(3)
     plain = dist.Gamma(jnp.array([0.5, 1.0, 2.0]), 1.0)
-    np.testing.assert_array_equal(
-        standardize(plain.mask(jnp.array([True, False, True])), xi), standardize(plain, xi)
-    )
+    np.testing.assert_array_equal(standardize(plain.mask(jnp.array([True, False, True])), xi), standardize(plain, xi))
 
 
 @pytest.mark.parametrize("event_dim, shape", [(0, (2, 0)), (1, (0,))])
@@ -182,9 +180,7 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-@pytest.mark.parametrize(
-    "wrap", [lambda d: d, lambda d: d.expand([3, *d.batch_shape])], ids=["plain", "expanded"]
-)
+@pytest.mark.parametrize("wrap", [lambda d: d, lambda d: d.expand([3, *d.batch_shape])], ids=["plain", "expanded"])
 def test_an_unsupported_distribution_is_named_with_the_way_out(name, wrap):
     distribution = wrap(UNSUPPORTED[name]())
     for call in (lambda: latent_shape(distribution), lambda: standardize(distribution, jnp.zeros(3))):

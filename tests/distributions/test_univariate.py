@@ -120,9 +120,7 @@ def expected(case):
     exact = reference.quantiles(case.family.quantile, ACCURATE, case.parameters)
     value = np.array([float(x) for x in exact])
     with mpmath.workdps(reference.DIGITS):
-        distances = {
-            bound: np.array([float(x - bound) for x in exact]) for bound in case.support if np.isfinite(bound)
-        }
+        distances = {bound: np.array([float(x - bound) for x in exact]) for bound in case.support if np.isfinite(bound)}
     low, high = case.support
     if low < 0 < high:  # values cross zero, where only an absolute error makes sense
         below, median, above = np.interp([-1, 0, 1], ACCURATE, value)

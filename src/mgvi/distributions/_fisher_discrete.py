@@ -9,9 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import lax
-from jax.scipy.special import gammaln
 
-from mgvi.distributions._fisher_special import trigamma
 from mgvi.distributions.fisher import (
     Component,
     FisherSqrt,
@@ -159,32 +157,55 @@ def _concentration_information(mean, c):
         return total + t * integrand, None
 
     total, _ = lax.scan(add, jnp.zeros_like(c), jnp.asarray(_LOG_T, c.dtype))
-    nearly_poisson = 0.5 * (ratio / (c + mean)) ** 2  # the limit, where the integrand cancels
-    return jnp.where(c > 3e3, nearly_poisson, jnp.maximum(step * total, 0.0))
+    # The limit of large c, with its first correction, where the integrand cancels.
+    nearly_poisson = 0.5 * (ratio / (c + mean)) ** 2 * (1 - (1 - ratio / 3) / ((1 + ratio) * c))
+    limit = 100.0 if c.dtype == jnp.float32 else 1e3
+    return jnp.where(c > limit, nearly_poisson, jnp.maximum(step * total, 0.0))
 
 
 @register_fisher(dist.BetaBinomial)
 def _beta_binomial(d):
-    a, b = d.concentration1, d.concentration0
-    a, b, n = jnp.broadcast_arrays(a, b, jnp.asarray(d.total_count, jnp.result_type(a, float)))
-    log_norm = gammaln(a) + gammaln(b) - gammaln(a + b) + gammaln(a + b + n) - gammaln(n + 1)
-
-    def add(y, totals):
-        up, down = totals
-        rest = jnp.maximum(n - y, 0.0)
-        log_p = gammaln(a + y) + gammaln(b + rest) - log_norm - gammaln(1.0 + y) - gammaln(1 + rest)
-        p = jnp.where(y <= n, jnp.exp(log_p), 0.0)
-        return up + p * (trigamma(a) - trigamma(a + y)), down + p * (trigamma(b) - trigamma(b + rest))
-
-    start = (jnp.zeros_like(a), jnp.zeros_like(a))
+    """Summed over the counts, in terms of the mean and the total, whose scores are sums without cancellation."""
+    dtype = jnp.result_type(d.concentration1, d.concentration0, float)
+    given = (d.concentration1, d.concentration0, d.total_count)
+    a, b, n = jnp.broadcast_arrays(*(jnp.asarray(x, dtype) for x in given))
+    total = a + b
+    mean = a / total
     most = jnp.max(n).astype(int)
-    up, down = lax.fori_loop(0, most + 1, lambda i, total: add(i.astype(a.dtype), total), start)
-    both = trigamma(a + b) - trigamma(a + b + n)
-    return fisher_from_information(
+
+    def harmonic(start):
+        """Sum of 1 / (start + j) over j < n."""
+        add = lambda j, s: s + jnp.where(j < n, 1 / (start + j), 0.0)
+        return lax.fori_loop(0, most, lambda j, s: add(j.astype(dtype), s), jnp.zeros_like(a))
+
+    every = harmonic(total)
+
+    def add(y, state):
+        """One count: its log-probability by recursion, its scores by running sums, moments rescaled as they grow."""
+        log_p, up, down, top, moments = state
+        by_mean, by_total = total * (up - down), mean * up + (1 - mean) * down - every
+        scores = jnp.stack([jnp.ones_like(a), by_mean**2, by_mean * by_total, by_total**2])
+        inside = y <= n
+        new_top = jnp.where(inside, jnp.maximum(top, log_p), top)
+        moments = moments * jnp.exp(top - new_top) + jnp.where(inside, jnp.exp(log_p - new_top), 0.0) * scores
+        rest = jnp.maximum(n - y - 1, 0.0)
+        log_p = log_p + jnp.log(jnp.maximum(n - y, 1.0) * (a + y)) - jnp.log((y + 1) * (b + rest))
+        return log_p, up + 1 / (a + y), down - jnp.where(y < n, 1 / (b + rest), 0.0), new_top, moments
+
+    zero = jnp.zeros_like(a)
+    start = (zero, zero, harmonic(b), zero, jnp.zeros((4, *a.shape), dtype))
+    moments = lax.fori_loop(0, most + 1, lambda i, state: add(i.astype(dtype), state), start)[-1]
+    mm, mt, tt = moments[1:] / moments[0]
+    root = jnp.sqrt(_positive(mm))
+    rest = jnp.sqrt(jnp.maximum(tt - mt**2 / _positive(mm), 0.0))
+    # The mean changes by (da (1 - mean) - db mean) / total, the total by da + db.
+    return fisher_rows(
         {"concentration1": d.concentration1, "concentration0": d.concentration0},
-        {
-            ("concentration1", "concentration1"): up - both,
-            ("concentration1", "concentration0"): -both,
-            ("concentration0", "concentration0"): down - both,
-        },
+        [
+            {
+                "concentration1": root * (1 - mean) / total + mt / root,
+                "concentration0": -root * mean / total + mt / root,
+            },
+            {"concentration1": rest, "concentration0": rest},
+        ],
     )

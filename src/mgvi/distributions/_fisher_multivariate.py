@@ -79,8 +79,26 @@ def _low_rank_multivariate_normal(d):
 
 @register_fisher(dist.Dirichlet)
 def _dirichlet(d):
+    root = _dirichlet_root(d.concentration)
+    component = Component(("concentration",), lambda t: root(t["concentration"]), event_dim=1)
+    return FisherSqrt({"concentration": d.concentration}, (component,))
+
+
+@register_fisher(dist.Beta)
+def _beta(d):
+    """A Beta is a Dirichlet with two entries."""
+    parameters = {"concentration1": d.concentration1, "concentration0": d.concentration0}
+    root = _dirichlet_root(jnp.stack(jnp.broadcast_arrays(*parameters.values()), axis=-1))
+
+    def apply(tangents):
+        entries = [tangents.get(name, jnp.zeros_like(value)) for name, value in parameters.items()]
+        return root(jnp.stack(jnp.broadcast_arrays(*entries), axis=-1))
+
+    return FisherSqrt(parameters, (Component(tuple(parameters), apply, event_dim=1),))
+
+
+def _dirichlet_root(a):
     """diag(trigamma(a)) minus a rank-one term: its root is diagonal plus rank one."""
-    a = d.concentration
     total = jnp.sum(a, axis=-1, keepdims=True)
     own = trigamma(a)
     v = 1 / jnp.sqrt(own)
@@ -90,8 +108,8 @@ def _dirichlet(d):
     left = jnp.maximum(trigamma(total) * (0.5 * (a.shape[-1] - 1) + rests), 0.0)
     remove = (1 - jnp.sqrt(left)) / square
 
-    def apply(tangents):
-        t = tangents["concentration"] * jnp.sqrt(own)
+    def apply(tangent):
+        t = tangent * jnp.sqrt(own)
         return t - remove * v * jnp.sum(v * t, axis=-1, keepdims=True)
 
-    return FisherSqrt({"concentration": a}, (Component(("concentration",), apply, event_dim=1),))
+    return apply

@@ -9,17 +9,16 @@ import math
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.core import Tracer
 
 from mgvi.distributions._fisher_scores import score_map
 from mgvi.distributions._fisher_special import (
     bessel_ratio,
     student_t_df_information,
-    trigamma,
     trigamma_minus_inverse,
     von_mises_concentration_information,
 )
 from mgvi.distributions.fisher import (
+    Component,
     FisherSqrt,
     fisher_from_information,
     fisher_rows,
@@ -108,20 +107,6 @@ def _gamma(d):
     )
 
 
-@register_fisher(dist.Beta)
-def _beta(d):
-    a, b = d.concentration1, d.concentration0
-    both = trigamma(a + b)
-    return fisher_from_information(
-        {"concentration1": a, "concentration0": b},
-        {
-            ("concentration1", "concentration1"): trigamma(a) - both,
-            ("concentration1", "concentration0"): -both,
-            ("concentration0", "concentration0"): trigamma(b) - both,
-        },
-    )
-
-
 @register_fisher(dist.Weibull)
 def _weibull(d):
     k = d.concentration
@@ -154,8 +139,34 @@ def _von_mises(d):
 
 @register_fisher(dist.TransformedDistribution)
 def _transformed(d):
-    """A fixed transform of the data leaves the information as it is."""
-    leaves = jax.tree.leaves(d.transforms)
-    if any(isinstance(leaf, Tracer) for leaf in leaves):
-        return score_map(d)
-    return fisher_sqrt(d.base_dist)
+    """A fixed transform of the data leaves the information as it is; one with varying parameters needs scores."""
+    scores = score_map(d)
+    names = list(scores.parameters)
+    leaves, treedef = jax.tree.flatten(d)
+    root = fisher_sqrt(d.base_dist)
+
+    def rebuilt(given):
+        changed = list(leaves)
+        for name, leaf in given.items():
+            changed[int(name.removeprefix("leaf"))] = leaf
+        return jax.tree.unflatten(treedef, changed)
+
+    def through(component):
+        def apply(tangents):
+            at = {name: scores.parameters[name] for name in tangents}
+            parameters = lambda given: fisher_sqrt(rebuilt(given).base_dist).parameters
+            pushed = jax.jvp(parameters, (at,), (dict(tangents),))[1]
+            return component.apply({name: pushed[name] for name in component.names})
+
+        return Component(tuple(names), apply, component.event_dim)
+
+    moving = frozenset(names) - _base_leaf_names(d)
+    components = tuple(through(c) for c in root.components)
+    return FisherSqrt(scores.parameters, components, approximation=root.approximation, unless=(moving, scores))
+
+
+def _base_leaf_names(d):
+    """Names of the leaves of a transformed distribution that belong to its base."""
+    marks = jax.tree.map(lambda _: object(), d)
+    inside = {id(mark) for mark in jax.tree.leaves(marks.base_dist)}
+    return frozenset(f"leaf{i}" for i, mark in enumerate(jax.tree.leaves(marks)) if id(mark) in inside)

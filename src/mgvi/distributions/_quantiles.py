@@ -202,10 +202,22 @@ def _relative_to_mode(kind, symmetric, xi, *shapes):
     side = jnp.where(xi < 0, -1.0, 1.0).astype(xi.dtype) if symmetric else _side(family, xi)
     d = _distance(family, side, xi)
     if symmetric:  # the value passes through zero: keep its relative accuracy there
-        density = jnp.exp(_log_density(family, side, d))
-        excess = _from_mode(family, side, d) - jnp.abs(central_probability(xi))
-        d = jnp.where(jnp.abs(xi) < 1.0, d - excess / density, d)
+        near = jnp.abs(xi) < 1.0
+        d = jnp.where(near, _central_distance(family, jnp.where(near, jnp.abs(xi), 0.5)), d)
     return side * d
+
+
+def _central_distance(family, xi):
+    """Distance from the mode of a symmetric density, by Newton's method on the probability between them."""
+    up = jnp.ones_like(xi)
+    target = central_probability(xi)
+
+    def newton(_, d):
+        density = jnp.exp(_log_density(family, up, d))
+        return d - (_from_mode(family, up, d) - target) / density
+
+    start = target / jnp.exp(_log_density(family, up, jnp.zeros_like(xi)))
+    return lax.fori_loop(0, 5, newton, start)
 
 
 def _from_mode(family, side, d):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.core import Tracer
-from jax.scipy.special import ndtri
+from jax.scipy.special import ndtr
 
 from mgvi.distributions import _quantiles, _tables, _truncated
 from mgvi.distributions._normal_tails import (
@@ -132,8 +132,10 @@ def _half_cauchy(d, xi):
 
 def half_normal(xi):
     """|z| of a standard normal z at the probability of xi."""
-    tail = smaller_tail(xi)
-    return jnp.where(xi < 0, math.sqrt(2.0) * jax.lax.erf_inv(jnp.where(xi < 0, tail, 0.5)), -ndtri(0.5 * tail))
+    below = xi < 0
+    near = math.sqrt(2.0) * jax.lax.erf_inv(ndtr(jnp.where(below, xi, 0.0)))
+    far = -normal_quantile_of_log_cdf(normal_log_sf(jnp.where(below, 0.0, xi)) - math.log(2.0))
+    return jnp.where(below, near, far)
 
 
 @_by_probability(dist.HalfNormal)
@@ -246,4 +248,4 @@ def _truncated_in_latent(base: Any, low, high, xi):
         latent = -_truncated.left_truncated_normal(-latent_of(high), 0.0, 1.0, -xi)
     else:
         latent = _truncated.two_sided_truncated_normal(latent_of(low), latent_of(high), 0.0, 1.0, xi)
-    return _apply(base, latent)
+    return jnp.clip(_apply(base, latent), low, high)

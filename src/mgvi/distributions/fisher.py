@@ -42,6 +42,8 @@ class FisherSqrt:
         Multiplies the information of each datum; broadcasts to `batch_shape`.
     approximation : str
         How the information is approximated, empty if it is exact.
+    unless : tuple, optional
+        Names and another map of the same parameters, which stands in as soon as one of these parameters has a tangent.
 
     Examples
     --------
@@ -57,9 +59,15 @@ class FisherSqrt:
     batch_shape: tuple[int, ...] | None = None
     weight: Any = None
     approximation: str = ""
+    unless: tuple[frozenset[str], "FisherSqrt"] | None = None
 
     def apply(self, tangents: Mapping[str, jax.Array]) -> list[jax.Array]:
         """Whitened arrays for a dict of tangents; names that are missing count as zero."""
+        unknown = set(tangents) - set(self.parameters)
+        if unknown:
+            raise ValueError(f"no parameters {sorted(unknown)}; there are {sorted(self.parameters)}")
+        if self.unless is not None and self.unless[0].intersection(tangents):
+            return self._other().apply(tangents)
         whitened = []
         for component in self.components:
             given = {name: tangents[name] for name in component.names if name in tangents}
@@ -71,12 +79,19 @@ class FisherSqrt:
     def restrict(self, names: Iterable[str]) -> "FisherSqrt":
         """The same map for tangents of only these parameters."""
         kept = set(names)
+        if self.unless is not None and self.unless[0].intersection(kept):
+            return self._other().restrict(kept)
         components = tuple(
             replace(c, names=tuple(n for n in c.names if n in kept))
             for c in self.components
             if kept.intersection(c.names)
         )
-        return replace(self, parameters={n: v for n, v in self.parameters.items() if n in kept}, components=components)
+        parameters = {n: v for n, v in self.parameters.items() if n in kept}
+        return replace(self, parameters=parameters, components=components, unless=None)
+
+    def _other(self):
+        assert self.unless is not None
+        return replace(self.unless[1], batch_shape=self.batch_shape, weight=self.weight)
 
     def _root_weight(self, shape, event_dim):
         """sqrt of the summed weight of the data that share each entry of a component."""

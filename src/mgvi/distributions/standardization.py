@@ -4,6 +4,7 @@ A distribution comes in; the shape of its latent and the map F^-1 o Phi (or an a
 one exists) go out. It must not know where latents come from or what is done with the draw.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -174,6 +175,8 @@ def _base_latent_event(d):
 def _transformed(d, xi):
     value = _apply(d.base_dist, xi if d.event_shape else _direction(d.transforms) * xi)
     for transform in d.transforms:
+        if isinstance(transform, dist.transforms.ExpTransform):  # held below overflow, so that slopes stay finite
+            value = jnp.minimum(value, 0.97 * math.log(float(jnp.finfo(value.dtype).max)))
         value = transform(value)
     return value
 

@@ -1,0 +1,164 @@
+"""The fit against exact posteriors, and what it promises about seeds, stops and failure."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import mgvi
+from mgvi.linalg import Stop
+from mgvi.samplers import MGVI, Point
+from tests.fit import models
+
+
+def equal(a, b):
+    return all(np.array_equal(a.samples[name], b.samples[name]) for name in a.samples)
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    return models.logistic_problem()
+
+
+@pytest.fixture(scope="module")
+def reference(logistic):
+    return mgvi.fit(logistic, seed=3, progress=False)
+
+
+def test_linear_gaussian_problem_is_solved_exactly(precision):
+    problem = models.regression_problem()
+    mean, covariance = models.exact_regression()
+    posterior = mgvi.fit(problem, seed=1, progress=False)
+    sd = np.sqrt(np.diag(covariance))
+    assert posterior.status is mgvi.Status.CONVERGED
+    assert np.max(np.abs(posterior.at_mean["w"] - mean) / sd) < 1e-4 if precision == "float64" else 2e-4
+    many = posterior.sample(20_000, seed=2).samples["w"]
+    whitened = (many - mean) @ np.linalg.inv(np.linalg.cholesky(covariance)).T
+    # 10 000 independent pairs: an entry of the covariance has a standard error of at most sqrt(2 / 10 000).
+    assert np.max(np.abs(whitened.T @ whitened / len(whitened) - np.eye(len(mean)))) < 5 * np.sqrt(2 / 10_000)
+
+
+def test_unconverged_draws_overestimate_the_variance(x64):
+    problem = models.regression_problem()
+    metric = problem.metric({"w": jnp.zeros(4)})
+    keys = jax.random.split(jax.random.key(0), 2000)
+    exact = np.diag(np.linalg.inv(np.stack([metric.mv({"w": e})["w"] for e in jnp.eye(4)])))
+    sampler = MGVI(coupled=False)
+    total = []
+    for iterations in (0, 1, 2, 20):
+        deviations, _ = sampler.draw(metric, keys, Stop(1e-10, 0.0, iterations))
+        total.append(float(np.sum(np.var(deviations["w"], axis=0))))
+    assert total[0] > total[1] > total[2] > total[3]
+    np.testing.assert_allclose(total[0], 4.0, rtol=0.1)
+    np.testing.assert_allclose(total[3], exact.sum(), rtol=0.1)
+
+
+def test_same_seed_gives_same_bits_whatever_is_watched(logistic, reference, tmp_path):
+    seen = []
+    again = mgvi.fit(
+        logistic, seed=3, progress=True, checkpoint=tmp_path / "run", callbacks=[lambda r, m: seen.append((r, m))]
+    )
+    assert equal(again, reference)
+    assert [r["round"] for r, _ in seen] == list(range(len(reference.history)))
+    assert not equal(mgvi.fit(logistic, seed=4, progress=False), reference)
+
+
+def test_history_tells_what_each_round_did(reference):
+    keys = {"kl", "shift", "noise", "pairs", "draw_cg", "newton_steps", "seconds", "compile_seconds", "beta"}
+    assert all(keys <= set(record) for record in reference.history)
+    assert reference.history[-1]["shift"] < 0.05
+    assert reference.history[-1]["noise"] < 0.05
+
+
+def test_interrupted_fit_returns_what_it_has_and_resumes_to_the_same_bits(logistic, reference, tmp_path):
+    def interrupt(record, mean):
+        if record["round"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.warns(mgvi.MgviWarning, match="INTERRUPTED"):
+        half = mgvi.fit(logistic, seed=3, progress=False, checkpoint=tmp_path, callbacks=[interrupt])
+    assert half.status is mgvi.Status.INTERRUPTED
+    assert len(half.history) == 2
+    assert equal(mgvi.fit(logistic, seed=3, progress=False, checkpoint=tmp_path), reference)
+
+
+def test_round_and_time_limits_end_cleanly(logistic):
+    with pytest.warns(mgvi.MgviWarning, match="ITERATION_LIMIT"):
+        assert mgvi.fit(logistic, seed=3, progress=False, max_rounds=1).status is mgvi.Status.ITERATION_LIMIT
+    with pytest.warns(mgvi.MgviWarning, match="TIME_LIMIT"):
+        assert mgvi.fit(logistic, seed=3, progress=False, time_limit=-1.0).status is mgvi.Status.TIME_LIMIT
+
+
+def test_damaged_checkpoint_falls_back_to_the_round_before(logistic, reference, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mgvi.fit(logistic, seed=3, progress=False, checkpoint=tmp_path, max_rounds=3)
+    newest = sorted(tmp_path.glob("round-*"))[-1] / "arrays.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-7])
+    with pytest.warns(mgvi.MgviWarning, match="damaged or truncated.*round before"):
+        posterior = mgvi.fit(logistic, seed=3, progress=False, checkpoint=tmp_path)
+    assert equal(posterior, reference)
+
+
+def test_checkpoint_of_another_problem_or_seed_is_refused(logistic, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mgvi.fit(logistic, seed=3, progress=False, checkpoint=tmp_path, max_rounds=1)
+    with pytest.raises(mgvi.FileError, match="another problem"):
+        mgvi.fit(models.regression_problem(), seed=3, progress=False, checkpoint=tmp_path)
+    with pytest.raises(mgvi.FileError, match="other settings"):
+        mgvi.fit(logistic, seed=4, progress=False, checkpoint=tmp_path)
+
+
+def test_point_sampler_gives_the_maximum_a_posteriori(logistic):
+    posterior = mgvi.fit(logistic, seed=1, progress=False, sampler=Point())
+    gradient = jax.grad(logistic.neg_log_density)(posterior.latent_mean)
+    assert max(float(jnp.max(jnp.abs(g))) for g in gradient.values()) < 0.05
+    assert all(np.all(sd == 0) for sd in posterior.sd.values())
+
+
+def test_point_estimates_have_no_spread_and_constants_do_not_move(logistic):
+    posterior = mgvi.fit(logistic, seed=1, progress=False, point_estimates=["s"], constants=["a"])
+    assert np.all(posterior.sd["s"] == 0)
+    assert posterior.latent_mean["s"] != 0
+    assert np.all(posterior.samples["a"] == 0.0)
+    assert posterior.sd["b"] > 0
+    with pytest.raises(ValueError, match="names no latent site.*nothing"):
+        mgvi.fit(logistic, seed=1, constants=["nothing"])
+
+
+@pytest.mark.parametrize("schedule", ["paper", (mgvi.Stage(pairs=2, cg=20, newton=3, rounds=4),)])
+def test_given_schedules_run_as_written(logistic, schedule):
+    posterior = mgvi.fit(logistic, seed=1, progress=False, schedule=schedule)
+    rounds = [(r["pairs"], r["newton_steps"] <= 13) for r in posterior.history]
+    assert len(rounds) == (30 if schedule == "paper" else 4)
+    assert rounds[0][0] == (1 if schedule == "paper" else 2)
+    assert np.all(np.isfinite(posterior.mean["u"]))
+
+
+def test_breakdown_names_round_and_site_and_carries_the_last_good_state():
+    def model(y):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(jnp.where(jnp.abs(x) > 1e-4, jnp.nan, 0.0), 1.0), obs=y)
+
+    problem = mgvi.from_numpyro(model, jnp.ones(3))
+    with pytest.raises(mgvi.FitError, match="round 1.*'y'.*not finite") as caught:
+        mgvi.fit(problem, seed=1, progress=False)
+    assert np.all(np.isfinite(caught.value.posterior.mean["x"]))
+
+
+def test_funnel_with_a_heavy_tail_is_reported_as_noisy():
+    y, sd = jnp.array([28.0, 8, -3, 7, -1, 1, 18, 12]), jnp.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+
+    def eight_schools(sd, y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        tau = numpyro.sample("tau", dist.HalfCauchy(5.0))
+        theta = numpyro.sample("theta", dist.Normal(mu, tau).expand([8]))
+        numpyro.sample("y", dist.Normal(theta, sd), obs=y)
+
+    with pytest.warns(mgvi.MgviWarning, match="NOISY.*funnel"):
+        assert not mgvi.fit(mgvi.from_numpyro(eight_schools, sd, y), seed=1, progress=False).status.ok

@@ -1,0 +1,114 @@
+"""Conjugate gradients against dense linear algebra."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mgvi.linalg import Stop, solve
+from mgvi.status import Status
+
+
+def spread_matrix(size=120, informed=30, largest=1e3, seed=0):
+    """1 + low rank, as a Fisher metric is: most eigenvalues 1, some large."""
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    eigenvalues = np.concatenate([np.geomspace(2, largest, informed), np.ones(size - informed)])
+    return (basis * eigenvalues) @ basis.T
+
+
+def stacked_tree(x):
+    """The same vectors as a tree with two leaves."""
+    return {"a": x[:, :50], "b": x[:, 50:].reshape(x.shape[0], -1, 2)}
+
+
+def flat(tree):
+    return jnp.concatenate([tree["a"], tree["b"].reshape(tree["a"].shape[0], -1)], axis=1)
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+@pytest.mark.parametrize("count", [1, 6])
+def test_solution_equals_dense_solve_on_trees(precision, coupled, count):
+    dense = spread_matrix()
+    b = np.random.default_rng(1).normal(size=(count, 120))
+    matrix = jnp.asarray(dense)
+    tolerance = 1e-4 if precision == "float32" else 1e-9
+    x, report = jax.jit(
+        lambda tree: solve(lambda v: stacked_tree(flat(v) @ matrix), tree, stop=Stop(tolerance), coupled=coupled)
+    )(stacked_tree(jnp.asarray(b)))
+    expected = np.linalg.solve(dense, b.T).T
+    assert np.max(np.abs(flat(x) - expected)) < tolerance * np.max(np.abs(expected)) * 10
+    assert all(Status(int(s)) is Status.CONVERGED for s in report.status)
+    true_residual = np.linalg.norm(b - np.asarray(flat(x), float) @ dense, axis=1) / np.linalg.norm(b, axis=1)
+    np.testing.assert_allclose(report.residual, true_residual, rtol=0.5, atol=2e-6 if precision == "float32" else 1e-14)
+
+
+def test_coupling_needs_fewer_iterations(x64):
+    matrix = jnp.asarray(spread_matrix())
+    b = jnp.asarray(np.random.default_rng(1).normal(size=(8, 120)))
+    used = [int(solve(lambda v: v @ matrix, b, coupled=c)[1].iterations[0]) for c in (False, True)]
+    assert used[1] < 0.6 * used[0]
+
+
+def test_coupled_solve_survives_equal_and_zero_right_hand_sides(precision):
+    matrix = jnp.asarray(spread_matrix())
+    b = jnp.asarray(np.random.default_rng(1).normal(size=(5, 120)))
+    b = b.at[1].set(b[0]).at[2].set(0.0).at[4].set(b[0] + b[3])
+    x, report = solve(lambda v: v @ matrix, b, stop=Stop(1e-4), coupled=True)
+    expected = np.linalg.solve(spread_matrix(), np.asarray(b, float).T).T
+    assert np.all(np.isfinite(x))
+    assert np.max(np.abs(x - expected)) < 1e-2
+    assert int(report.status.max()) == Status.CONVERGED
+
+
+def test_unreachable_accuracy_in_float32_is_reported_not_claimed():
+    matrix = jnp.asarray(spread_matrix(largest=1e5))
+    b = jnp.asarray(np.random.default_rng(1).normal(size=(4, 120)))
+    x, report = solve(lambda v: v @ matrix, b, stop=Stop(1e-9, iterations=2000), coupled=True)
+    assert np.all(np.isfinite(x))
+    assert set(map(int, report.status)) <= {Status.STAGNATED, Status.ITERATION_LIMIT}
+
+
+def test_iteration_limit_is_traced_and_reported():
+    matrix = jnp.asarray(spread_matrix())
+    b = jnp.ones((2, 120))
+    traces = []
+
+    @jax.jit
+    def run(limit):
+        traces.append(limit)
+        return solve(lambda v: v @ matrix, b, stop=Stop(1e-6, iterations=limit))
+
+    for limit in (3, 5):
+        _, report = run(limit)
+        assert int(report.iterations[0]) == limit
+        assert int(report.status[0]) == Status.ITERATION_LIMIT
+    assert len(traces) == 1
+
+
+def test_energy_criterion_bounds_the_error_in_the_energy_norm(x64):
+    dense = spread_matrix()
+    matrix = jnp.asarray(dense)
+    b = jnp.asarray(np.random.default_rng(1).normal(size=(1, 120)))
+    x, report = solve(lambda v: v @ matrix, b, stop=Stop(0.0, energy=1e-3))
+    error = np.asarray(x[0]) - np.linalg.solve(dense, np.asarray(b[0]))
+    assert error @ dense @ error < 1e-2
+    assert int(report.status[0]) == Status.CONVERGED
+    assert int(report.iterations[0]) < 120
+
+
+def test_preconditioner_and_warm_start_save_iterations(x64):
+    dense = spread_matrix()
+    matrix, inverse = jnp.asarray(dense), jnp.asarray(np.linalg.inv(dense + 0.1 * np.eye(120)))
+    b = jnp.asarray(np.random.default_rng(1).normal(size=(3, 120)))
+    plain, x = solve(lambda v: v @ matrix, b)[1], solve(lambda v: v @ matrix, b)[0]
+    helped = solve(lambda v: v @ matrix, b, precondition=lambda v: v @ inverse)
+    warm = solve(lambda v: v @ matrix, b, x0=x)[1]
+    assert int(helped[1].iterations[0]) < 0.3 * int(plain.iterations[0])
+    np.testing.assert_allclose(helped[0], x, atol=1e-4)
+    assert int(warm.iterations[0]) <= 2
+
+
+def test_nan_is_reported():
+    _, report = solve(lambda v: v * jnp.nan, jnp.ones((2, 3)))
+    assert set(map(int, report.status)) == {Status.NOT_FINITE}
