@@ -117,7 +117,8 @@ def _reachable(jaxpr, inputs: list[bool]) -> list[bool]:
 class Compiled:
     """Compiled versions of jitted functions, kept with the problem they are for, and the seconds they took."""
 
-    def __init__(self):
+    def __init__(self, options: dict[str, Any] | None = None):
+        self._options = options
         self._programs: dict[Any, Any] = {}
         self.seconds = 0.0
 
@@ -128,6 +129,12 @@ class Compiled:
         signature = (function, treedef, types, tuple(sorted(static.items())))
         if signature not in self._programs:
             start = time.perf_counter()
-            self._programs[signature] = function.lower(*arguments, **static).compile()
+            self._programs[signature] = function.lower(*arguments, **static).compile(compiler_options=self._options)
             self.seconds += time.perf_counter() - start
         return self._programs[signature](*arguments)
+
+
+def compiled_for(size: int) -> Compiled:
+    """Compilation that suits a problem of so many numbers: a small one on a CPU takes longer to compile than to run."""
+    cheap = size < 20_000 and jax.default_backend() == "cpu"
+    return Compiled({"xla_backend_optimization_level": 1} if cheap else None)

@@ -107,12 +107,12 @@ class Posterior:
     @cached_property
     def mean(self) -> dict[str, np.ndarray]:
         """Mean over the samples, by site."""
-        return {name: x.mean(axis=0) for name, x in self.samples.items()}
+        return {name: x.mean(axis=0, dtype=np.float64).astype(x.dtype) for name, x in self.samples.items()}
 
     @cached_property
     def sd(self) -> dict[str, np.ndarray]:
         """Standard deviation over the samples, by site."""
-        return {name: x.std(axis=0) for name, x in self.samples.items()}
+        return {name: x.std(axis=0, dtype=np.float64).astype(x.dtype) for name, x in self.samples.items()}
 
     def quantile(self, q: Any) -> dict[str, np.ndarray]:
         """Quantiles over the samples, by site."""

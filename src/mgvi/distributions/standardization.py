@@ -177,11 +177,11 @@ def _transformed(d, xi):
     for transform in d.transforms:
         if isinstance(transform, dist.transforms.ExpTransform):  # held below overflow, so that slopes stay finite
             value = jnp.minimum(value, 0.97 * math.log(float(jnp.finfo(value.dtype).max)))
-        value = transform(value)
+        value = jnp.asarray(transform(value))
     return value
 
 
-def _direction(transforms):
+def _direction(transforms) -> Any:
     """-1 if a chain of univariate transforms decreases, so that the map as a whole increases."""
     direction = 1.0
     for transform in transforms:

@@ -60,7 +60,8 @@ def fit(
         Number of samples in the result; by default 512 for small problems, fewer for large ones.
     tolerance : float
         For "auto": the fit ends when no site's mean moves by more than this many posterior standard deviations in a
-        round, and when the standard error of the mean due to the finite number of samples is below it too.
+        round, nor by more than its own noise; pairs are added while the standard error of the mean due to their finite
+        number is above twice the tolerance.
     max_rounds, time_limit : int, float
         End the fit, with what it has, after so many rounds or seconds.
     callbacks : iterable of callable

@@ -16,7 +16,7 @@ class Progress:
     def __call__(self, record: dict, latent_mean=None) -> None:
         """Show one round."""
         stage = f"likelihood^{record['beta']:.0e}" if record["beta"] < 1 else "settling"
-        noise = "" if record["noise"] != record["noise"] else f"  noise {record['noise']:.3f} sd"
+        noise = "" if record["noise"] is None else f"  noise {record['noise']:.3f} sd"
         compiled = f" (+{record['compile_seconds']:.1f} s compiling)" if record["compile_seconds"] > 0.05 else ""
         self._print(
             f"round {record['round'] + 1:3d}  {stage:16s}  kl {record['kl']:.6g}  shift {record['shift']:.3f} sd{noise}"

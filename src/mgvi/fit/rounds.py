@@ -97,7 +97,7 @@ class Rounds:
             antithetic=self._sampler.antithetic,
             minimizer=self._minimizer,
         )
-        noise = {"": jnp.nan}
+        noise = None
         if settings.measure_noise and keys.shape[0] > 1:
             moves, _ = self._draws.solve(new, moved.scatter, stop, settings.beta)
             noise = _standard_error(moves, deviations)
@@ -108,7 +108,7 @@ def _record(report, moved, noise) -> dict[str, Any]:
     return {
         "kl": float(moved.kl),
         "shift": float(max(moved.shift.values())),
-        "noise": float(max(noise.values())),
+        "noise": None if noise is None else float(max(noise.values())),
         "draw_cg": int(report.iterations.max()),
         "draw_status": int(report.status.max()),
         "newton_steps": int(moved.newton.steps),

@@ -87,15 +87,16 @@ class Automatic:
     latents, data : int
         Sizes of the problem.
     tolerance : float
-        Largest shift of the mean between rounds, and largest standard error of the mean, in posterior standard
-        deviations of any site, at which the fit counts as converged.
+        Largest shift of the mean between rounds, in posterior standard deviations of any site, at which the fit counts
+        as converged. Pairs are added while the standard error of the mean is above twice that; if it is still above
+        four times that with the most pairs, the fit counts as noisy.
     float64 : bool
         Whether solves may be that accurate.
     """
 
     def __init__(self, latents: int, data: int, *, tolerance: float = 0.05, float64: bool = False):
         size = latents + data
-        self._base, self._most = (64, 512) if size < 2_000 else (32, 128) if size < 20_000 else (8, 32)
+        self._base, self._most = (256, 1024) if size < 2_000 else (32, 128) if size < 20_000 else (8, 32)
         if size > 300_000:
             self._base, self._most = 4, 8
         self._tolerance = tolerance
@@ -113,13 +114,13 @@ class Automatic:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if last["fresh"]:
             return self._settling(last["pairs"])
-        shift, noise = last["shift"], last["noise"]
+        shift, noise = last["shift"], last["noise"] or 0.0  # a single pair has no scatter to measure
         if not (shift < self._tolerance and shift < max(noise, 0.1 * self._tolerance)):
             return self._settling(last["pairs"])
-        if noise <= self._tolerance:
+        if noise <= 2 * self._tolerance:
             return Status.CONVERGED
         if last["pairs"] >= self._most:
-            return Status.NOISY
+            return Status.NOISY if noise > 4 * self._tolerance else Status.CONVERGED
         return self._settling(min(4 * last["pairs"], self._most))
 
     def _factor(self, last) -> float:

@@ -87,7 +87,14 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
         "weight": {name: _concrete(weight) for name, weight in start["weights"].items()},
     }
     active = _active_parameters(observe, arrays, zero)
-    problem = Problem(arrays, Static(run.latent, observe, lambda c, xi: constrain(c, xi)["values"], active))
+    static = Static(
+        latent=run.latent,
+        observe=observe,
+        constrain=lambda c, xi: constrain(c, xi)["values"],
+        active=active,
+        compiled=_program.compiled_for(sum(x.size for x in jax.tree.leaves((zero, data)))),
+    )
+    problem = Problem(arrays, static)
     _checks.check_log_likelihood(problem.log_likelihood(zero))
     _checks.check_finite_factors(start["factors"])
     return problem
@@ -290,7 +297,7 @@ def _fitted(d, shape):
 
 def _active_parameters(observe, arrays, zero):
     """Names of the parameters of each observed site that depend on the latent."""
-    approximations = {}
+    roots = {}
 
     def parameters(xi):
         found = {}
@@ -299,18 +306,20 @@ def _active_parameters(observe, arrays, zero):
                 root = fisher_sqrt(d, arrays["weight"][name])
             except NotImplementedError as error:
                 raise _checks.no_fisher(name, d) from error
-            approximations[name] = (type(_checks.innermost(d)).__name__, root.approximation)
+            roots[name] = (type(_checks.innermost(d)).__name__, root)
             found[name] = root.parameters
         return found
 
     depends = _program.trace(parameters, zero)[0].dependence()
-    for name, (kind, approximation) in approximations.items():
+    active = {name: frozenset(p for p, flag in flags.items() if flag) for name, flags in depends.items()}
+    for name, (kind, root) in roots.items():
+        approximation = root.restrict(active[name]).approximation
         if approximation:
             _warn(
                 f"site {name!r}: the Fisher information of {kind} is approximated by {approximation}; "
                 f"register a closed form with mgvi.distributions.register_fisher({kind})"
             )
-    return {name: frozenset(p for p, flag in flags.items() if flag) for name, flags in depends.items()}
+    return active
 
 
 def _warn(message):
