@@ -201,7 +201,7 @@ def test_representation_names_latent_and_data():
     [
         ({"mu": 0.0}, r"a latent is a dict with the keys \['mu', 'sd'\], found \['mu'\]"),
         ({"mu": 0.0, "sd": 0.0, "x": 0.0}, r"keys \['mu', 'sd'\], found \['mu', 'sd', 'x'\]"),
-        (np.zeros(2), r"a latent is a dict with the keys \['mu', 'sd'\], found ndarray"),
+        (np.zeros(2), r"a latent is a dict with the keys \['mu', 'sd'\], found an object of type ndarray"),
         ({"mu": np.zeros(1), "sd": 0.0}, r"latent 'mu' must have shape \(\), found \(1,\)"),
         ({"mu": 0.0, "sd": np.zeros((2, 3))}, r"latent 'sd' must have shape \(\), found \(2, 3\)"),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import lax
 
@@ -105,11 +106,14 @@ class Problem:
     def _checked(self, xi):
         expected = self.static.latent
         if not isinstance(xi, dict) or set(xi) != set(expected):
-            found = sorted(xi) if isinstance(xi, dict) else type(xi).__name__
+            found = sorted(map(str, xi)) if isinstance(xi, dict) else f"an object of type {type(xi).__name__}"
             raise ValueError(f"a latent is a dict with the keys {sorted(expected)}, found {found}")
         for name, leaf in expected.items():
-            if jnp.shape(xi[name]) != leaf.shape:
-                raise ValueError(f"latent {name!r} must have shape {leaf.shape}, found {jnp.shape(xi[name])}")
+            value = xi[name] if hasattr(xi[name], "dtype") else np.asarray(xi[name])
+            if not (jnp.issubdtype(value.dtype, np.floating) or jnp.issubdtype(value.dtype, np.integer)):
+                raise ValueError(f"latent {name!r} must hold real numbers, found dtype {value.dtype}")
+            if value.shape != leaf.shape:
+                raise ValueError(f"latent {name!r} must have shape {leaf.shape}, found {value.shape}")
         return {name: jnp.asarray(xi[name], leaf.dtype) for name, leaf in expected.items()}
 
     def _observe(self, xi):

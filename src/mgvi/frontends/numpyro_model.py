@@ -65,6 +65,11 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
             "numpyro.sample(..., obs=...). To draw from the prior only, use "
             "mgvi.sample_prior(key, n, model, ...)."
         )
+    if not run.latent:
+        raise ModelError(
+            f"model {run.name!r} has no latent site: there is nothing to infer. Give its unknowns a prior with "
+            "numpyro.sample(name, distribution)."
+        )
     zero = _tree.zeros(run.latent)
     everything, constants = _program.trace(run.at, {**zero, _MARKER: jnp.zeros(())})
     _checks.check_independence(everything, run.imputed)
