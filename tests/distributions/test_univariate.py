@@ -124,7 +124,7 @@ def expected(case):
     low, high = case.support
     if low < 0 < high:  # values cross zero, where only an absolute error makes sense
         below, median, above = np.interp([-1, 0, 1], ACCURATE, value)
-        return Quantiles(value, distances, max(abs(median), 0.1 * (above - below) / 2))
+        return Quantiles(value, distances, max(abs(median), 0.01 * (above - below) / 2))
     return Quantiles(value, distances, 0.0)
 
 
@@ -150,7 +150,7 @@ def assert_derivatives_close(actual, exact, case, latent, precision):
     fits = (size < limits.max) & (np.minimum(np.abs(value), np.abs(exact)) > 1e3 * limits.tiny)
     fits |= (value == 0) | (exact == 0)
     relative, of_value = DERIVATIVE[precision]
-    near_zero = 0.1 * relative * expected(case).floor
+    near_zero = relative * expected(case).floor
     tolerance = relative * np.abs(exact) + of_value * np.abs(value) + near_zero + limits.tiny
     bad = fits & ~(np.abs(actual - exact) <= tolerance)
     assert not bad.any(), f"{actual[bad]} instead of {exact[bad]} at xi={latent[bad]}"

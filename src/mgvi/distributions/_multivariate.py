@@ -61,6 +61,7 @@ def _lkj_cholesky(d, xi):
     logit = _tables.symmetric_beta_logit_quantile(concentration + 0.5 * (size - 2 - column), xi)
     # tanh is the partial correlation, 1/cosh the norm that it leaves to the columns after it.
     entries = jnp.zeros((*logit.shape[:-1], size, size), logit.dtype).at[..., row, column].set(0.5 * logit)
+    entries = jnp.clip(entries, -80.0, 80.0)  # 1 to rounding, and no overflow
     left = jnp.cumprod(1 / jnp.cosh(entries), axis=-1)
     before = jnp.concatenate([jnp.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
     return jnp.tril((jnp.tanh(entries) + jnp.eye(size, dtype=logit.dtype)) * before)
