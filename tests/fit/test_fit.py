@@ -35,7 +35,7 @@ def test_linear_gaussian_problem_is_solved_exactly(precision):
     posterior = mgvi.fit(problem, seed=1, progress=False)
     sd = np.sqrt(np.diag(covariance))
     assert posterior.status is mgvi.Status.CONVERGED
-    assert np.max(np.abs(posterior.at_mean["w"] - mean) / sd) < 1e-4 if precision == "float64" else 2e-4
+    assert np.max(np.abs(posterior.at_mean["w"] - mean) / sd) < 1e-4
     many = posterior.sample(20_000, seed=2).samples["w"]
     whitened = (many - mean) @ np.linalg.inv(np.linalg.cholesky(covariance)).T
     # 10 000 independent pairs: an entry of the covariance has a standard error of at most sqrt(2 / 10 000).
