@@ -171,7 +171,7 @@ class _Fit:
             if record["finite"]:
                 break
         else:
-            raise self._failure(settings)
+            raise self._failure()
         self.mean = new
         compile_seconds = compiled.seconds - before
         seconds = time.perf_counter() - start - compile_seconds
@@ -183,7 +183,7 @@ class _Fit:
         key = jax.random.fold_in(self._root, len(self.history) + 1 if settings.fresh else 0)
         return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(settings.pairs))
 
-    def _failure(self, settings) -> FitError:
+    def _failure(self) -> FitError:
         name = _non_finite_site(self._problem, self.mean)
         where = f"the prediction of site {name!r} is" if name else "the density of the samples is"
         return FitError(
@@ -201,8 +201,6 @@ class _Fit:
 
     def posterior(self, status: Status, samples: int | None) -> Posterior:
         """The result, with deviations drawn accurately at the final mean."""
-        if not status.ok:
-            warnings.warn(f"the fit ended as {status.name}. {status.advice}", MgviWarning, stacklevel=3)
         bare = Posterior(
             self._problem,
             self.mean,
@@ -213,7 +211,10 @@ class _Fit:
             free=self._drawn,
         )
         seed = int(jax.random.randint(jax.random.fold_in(self._root, _FINAL), (), 0, 2**31 - 1))
-        return bare.sample(samples or _default_samples(self._problem), seed)
+        result = bare.sample(samples or _default_samples(self._problem), seed)
+        if not result.status.ok:  # the final draws may have failed where the rounds did not
+            warnings.warn(f"the fit ended as {result.status.name}. {result.status.advice}", MgviWarning, stacklevel=3)
+        return result
 
 
 def _plan(problem, schedule, tolerance):

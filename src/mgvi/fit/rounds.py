@@ -17,6 +17,7 @@ from mgvi.linalg import Stop
 from mgvi.minimizers import Limits, NewtonReport
 from mgvi.problem import Problem
 from mgvi.samplers import Draws, numbers, with_partners
+from mgvi.status import Status
 
 
 class _Knobs(NamedTuple):
@@ -46,7 +47,10 @@ def _minimize(problem, mean, deviations, knobs: _Knobs, free, *, antithetic, min
     count = jax.tree.leaves(deviations)[0].shape[0]
     pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
     scatter = jax.tree.map(lambda g: g - jnp.mean(g, axis=0), pairs)
-    finite = jnp.isfinite(kl) & jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]))
+    finite = newton_report.status != Status.NOT_FINITE
+    finite = (
+        finite & jnp.isfinite(kl) & jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]))
+    )
     return new, _Moved(kl, shift, scatter, newton_report, finite)
 
 

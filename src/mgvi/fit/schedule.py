@@ -43,6 +43,8 @@ PAPER = (
     *(Stage(pairs=1 + k, cg=25 + 75 * k // 10, newton=3 + k, rounds=1) for k in range(1, 11)),
 )
 
+_STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -117,6 +119,8 @@ class Automatic:
         shift, noise = last["shift"], last["noise"] or 0.0  # a single pair has no scatter to measure
         if not (shift < self._tolerance and shift < max(noise, 0.1 * self._tolerance)):
             return self._settling(last["pairs"])
+        if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > _STALLED:
+            return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
         if noise <= 2 * self._tolerance:
             return Status.CONVERGED
         if last["pairs"] >= self._most:
