@@ -156,6 +156,15 @@ def test_breakdown_names_round_and_site_and_carries_the_last_good_state():
     assert np.all(np.isfinite(caught.value.posterior.mean["x"]))
 
 
+def test_gradient_that_is_not_finite_is_a_breakdown_not_convergence():
+    def model(y):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(x + jnp.sqrt(0.0 * x), 1.0), obs=y)  # the slope of sqrt at 0
+
+    with pytest.raises(mgvi.FitError, match="round 1.*not finite"):
+        mgvi.fit(mgvi.from_numpyro(model, jnp.ones(3)), seed=1, progress=False)
+
+
 def test_funnel_with_a_heavy_tail_is_reported_as_noisy():
     y, sd = jnp.array([28.0, 8, -3, 7, -1, 1, 18, 12]), jnp.array([15.0, 10, 16, 11, 9, 11, 10, 18])
 

@@ -47,10 +47,9 @@ def _minimize(problem, mean, deviations, knobs: _Knobs, free, *, antithetic, min
     count = jax.tree.leaves(deviations)[0].shape[0]
     pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
     scatter = jax.tree.map(lambda g: g - jnp.mean(g, axis=0), pairs)
-    finite = newton_report.status != Status.NOT_FINITE
-    finite = (
-        finite & jnp.isfinite(kl) & jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]))
-    )
+    finite = jnp.isfinite(kl) & (newton_report.status != Status.NOT_FINITE)
+    for leaf in jax.tree.leaves(new):
+        finite = finite & jnp.all(jnp.isfinite(leaf))
     return new, _Moved(kl, shift, scatter, newton_report, finite)
 
 
