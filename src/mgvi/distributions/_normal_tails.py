@@ -19,6 +19,11 @@ def saturated(xi):
     return jnp.clip(xi, -limit, limit)
 
 
+def exp_limit(dtype) -> float:
+    """The largest argument whose exponential, and its slope, stay clear of overflow."""
+    return 0.97 * math.log(float(jnp.finfo(dtype).max))
+
+
 def normal_log_pdf(xi):
     """Log-density of a standard normal."""
     return -0.5 * xi * xi - HALF_LOG_2PI

@@ -17,6 +17,7 @@ from jax.scipy.special import ndtr
 from mgvi.distributions import _quantiles, _tables, _truncated
 from mgvi.distributions._normal_tails import (
     central_probability,
+    exp_limit,
     normal_log_cdf,
     normal_log_sf,
     normal_quantile_of_log_cdf,
@@ -39,7 +40,7 @@ def _by_probability(cls):
 
 def _exp(x):
     """exp, held below overflow so that its slope stays finite."""
-    return jnp.exp(jnp.minimum(x, 0.97 * math.log(float(jnp.finfo(x.dtype).max))))
+    return jnp.exp(jnp.minimum(x, exp_limit(x.dtype)))
 
 
 _SYMMETRIC = (dist.Normal, dist.StudentT, dist.Cauchy, dist.Laplace, dist.Logistic)
@@ -166,7 +167,7 @@ def _student_t(d, xi):
 def student_t(df, xi):
     """Standard t quantile: with y the logit of a Beta(df/2, df/2) variable it is sqrt(df) sinh(y/2)."""
     half = 0.5 * _tables.symmetric_beta_logit_quantile(0.5 * df, xi)
-    limit = 0.97 * math.log(float(jnp.finfo(half.dtype).max))
+    limit = exp_limit(half.dtype)
     return jnp.sqrt(df) * jnp.sinh(jnp.clip(half, -limit, limit))
 
 

@@ -4,7 +4,6 @@ A distribution comes in; the shape of its latent and the map F^-1 o Phi (or an a
 one exists) go out. It must not know where latents come from or what is done with the draw.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import ndtr
 from numpyro.distributions.distribution import Distribution
 
+from mgvi.distributions._normal_tails import exp_limit
 from mgvi.errors import ModelError
 
 _Rule = Callable[[Any, jax.Array], jax.Array]
@@ -176,7 +176,7 @@ def _transformed(d, xi):
     value = _apply(d.base_dist, xi if d.event_shape else _direction(d.transforms) * xi)
     for transform in d.transforms:
         if isinstance(transform, dist.transforms.ExpTransform):  # held below overflow, so that slopes stay finite
-            value = jnp.minimum(value, 0.97 * math.log(float(jnp.finfo(value.dtype).max)))
+            value = jnp.minimum(value, exp_limit(value.dtype))
         value = jnp.asarray(transform(value))
     return value
 
