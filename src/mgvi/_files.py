@@ -38,7 +38,7 @@ def write(path: Any, arrays: dict[str, dict[str, Any]], facts: dict, problem) ->
     safetensors = _safetensors()
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    flat = {f"{group}/{name}": np.asarray(x) for group, tree in arrays.items() for name, x in tree.items()}
+    flat = {f"{group}/{name}": np.asarray(x, order="C") for group, tree in arrays.items() for name, x in tree.items()}
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         payload = safetensors.save(flat)

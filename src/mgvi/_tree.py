@@ -9,6 +9,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def random_normal(key: jax.Array, like):
@@ -55,3 +56,31 @@ def scale(factor, tree):
 def multiply(a, b):
     """Product of two trees, entry by entry."""
     return jax.tree.map(jnp.multiply, a, b)
+
+
+def size(tree) -> int:
+    """Number of entries of all leaves together."""
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+
+def to_rows(stack):
+    """A tree whose leaves share a leading axis as a matrix with one row an entry of that axis."""
+    leaves = jax.tree.leaves(stack)
+    on_host = all(isinstance(leaf, np.ndarray) for leaf in leaves)
+    return (np if on_host else jnp).concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
+
+
+def from_rows(rows, like):
+    """The inverse of `to_rows`, for entries with the shapes and dtypes of `like`."""
+    leaves, treedef = jax.tree.flatten(like)
+    ends = list(itertools.accumulate(math.prod(leaf.shape) for leaf in leaves))
+    parts = [
+        rows[:, end - math.prod(leaf.shape) : end].reshape(-1, *leaf.shape).astype(leaf.dtype)
+        for leaf, end in zip(leaves, ends, strict=True)
+    ]
+    return jax.tree.unflatten(treedef, parts)
+
+
+def on_host(tree):
+    """A tree of NumPy arrays."""
+    return jax.tree.map(np.asarray, jax.device_get(tree))

@@ -4,6 +4,7 @@ A problem, a mean and deviations come in; samples, moments, predictions and file
 It must not know how the mean was found.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -12,13 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgvi import _arviz, _files, _table
+from mgvi import _arviz, _files, _pareto, _table, _tree
 from mgvi.linalg import Stop
 from mgvi.problem import Problem
-from mgvi.samplers import MGVI, Draws, with_partners
+from mgvi.samplers import MGVI, Draws, Point, is_small, with_partners
 from mgvi.status import Status
 
-_BATCH = 32  # keys to a call of the sampler, samples to a call of the model
+_KEYS = 32  # to a call of the sampler
+_NUMBERS = 2_000_000  # latents and data of the samples in a call of the model
+_TRUSTED = 0.7  # largest Pareto k of reliable weights
 
 
 class Mapped(NamedTuple):
@@ -27,6 +30,42 @@ class Mapped(NamedTuple):
     mean: Any
     sd: Any
     samples: Any
+
+
+class Check(NamedTuple):
+    """What importance weights say of a Gaussian approximation."""
+
+    pareto_k: float  # of the weights' tail; below 0.7 they can be trusted
+    shift: dict[str, float]  # by site: largest move of a mean under the weights, in standard deviations
+    ratio: dict[str, float]  # by site: standard deviation under the weights over that without, where farthest from 1
+
+    @property
+    def ok(self) -> bool:
+        """Whether the weights can be trusted and change next to nothing."""
+        return self.pareto_k < _TRUSTED and not self.sites
+
+    @property
+    def sites(self) -> list[str]:
+        """Sites whose mean moves by more than 0.15 sd or whose sd changes by more than 15 %."""
+        return [
+            name for name, move in self.shift.items() if move > 0.15 or abs(np.log(self.ratio[name])) > np.log(1.15)
+        ]
+
+    def __str__(self) -> str:
+        k = f"Pareto k {self.pareto_k:.2f}"
+        if self.ok:
+            return f"importance weights agree with the Gaussian ({k})"
+        if self.pareto_k >= _TRUSTED:
+            return (
+                f"the posterior is not Gaussian in the latent space ({k}, above 0.7): a funnel, a curved ridge or a "
+                "heavy tail. Means are often still good, sds of scale parameters often too small; check against NUTS."
+            )
+        sites, worst = self.sites, max(self.sites, key=lambda n: self.shift[n] + abs(np.log(self.ratio[n])))
+        return (
+            f"importance weights ({k}) correct {', '.join(map(repr, sites))}; most {worst!r}, whose mean moves by "
+            f"{self.shift[worst]:.2f} sd and whose sd changes by a factor of {self.ratio[worst]:.2f}. "
+            "`posterior.corrected(seed=1)` applies them."
+        )
 
 
 class Posterior:
@@ -48,6 +87,10 @@ class Posterior:
         How the inference ended.
     sampler : MGVI or Point
         Draws further deviations.
+    free : dict, optional
+        1 for each latent site that varies, 0 for each that has no deviation.
+    spread : dict, optional
+        Deviations over which the metric of further draws is averaged; by default it is taken at the mean.
 
     Examples
     --------
@@ -65,13 +108,14 @@ class Posterior:
     def __init__(
         self,
         problem: Problem,
-        latent_mean: dict[str, jax.Array],
-        deviations: dict[str, jax.Array],
+        latent_mean: dict[str, Any],
+        deviations: dict[str, Any],
         *,
         history: list[dict] | None = None,
         status: Status = Status.CONVERGED,
         sampler: Any = None,
         free: dict[str, Any] | None = None,
+        spread: dict[str, Any] | None = None,
     ):
         self.problem = problem
         self.latent_mean = latent_mean
@@ -80,6 +124,7 @@ class Posterior:
         self.status = status
         self._sampler = sampler or MGVI()
         self._free = free
+        self._spread = spread
 
     def __len__(self) -> int:
         return jax.tree.leaves(self.deviations)[0].shape[0]
@@ -90,9 +135,11 @@ class Posterior:
     def _batched(self, function, *extra):
         """Apply a compiled function to the latent samples, some at a time, and stack the results on the host."""
         parts = []
-        for first in range(0, len(self), _BATCH):
+        size = _tree.size(self.problem.latent) + _tree.size(self.problem.data)
+        batch = min(max(_NUMBERS // size, 1), 512)
+        for first in range(0, len(self), batch):
             # The last batch is filled up, so that one compiled program serves all of them.
-            index = np.minimum(np.arange(first, first + _BATCH), len(self) - 1)
+            index = np.minimum(np.arange(first, first + batch), len(self) - 1)
             some = {name: d[index] for name, d in self.deviations.items()}
             others = tuple(x[index] for x in extra)
             result = self.problem.static.compiled.call(function, self.problem, self.latent_mean, some, *others)
@@ -125,7 +172,7 @@ class Posterior:
 
     def map(self, function: Callable[[dict[str, Any]], Any]) -> Mapped:
         """Mean, sd and samples of a function of the parameters (a dict by site)."""
-        samples = jax.lax.map(function, {name: jnp.asarray(x) for name, x in self.samples.items()}, batch_size=_BATCH)
+        samples = jax.lax.map(function, {name: jnp.asarray(x) for name, x in self.samples.items()}, batch_size=_KEYS)
         return Mapped(
             jax.tree.map(lambda x: jnp.mean(x, axis=0), samples),
             jax.tree.map(lambda x: jnp.std(x, axis=0), samples),
@@ -140,14 +187,15 @@ class Posterior:
         """Log-likelihood of each datum for each sample, by observed site."""
         return self._batched(_log_likelihood_many)
 
-    def sample(self, n: int, seed: int) -> "Posterior":
-        """A new Posterior with `n` freshly drawn samples around the same mean."""
+    def sample(self, n: int, seed: int, stream: int = 0) -> "Posterior":
+        """A new Posterior with `n` freshly drawn samples around the same mean.
+
+        `stream` tells apart draws with the same seed; `fit` uses its own for those that it returns.
+        """
         antithetic = self._sampler.antithetic
-        count = -(-n // 2) if antithetic else n
-        keys = jax.random.split(jax.random.key(seed), count)
-        deviations, report = Draws(self.problem, self._sampler, _BATCH, self._free).draw(
-            self.latent_mean, keys, accurate(self.problem)
-        )
+        draws = Draws(self.problem, self._sampler, _KEYS, self._free)
+        keys = draws.keys(seed, stream, -(-n // 2) if antithetic else n)
+        deviations, report = draws.draw(self.latent_mean, keys, accurate(self.problem), spread=self._spread)
         deviations = {name: d[:n] for name, d in with_partners(deviations, antithetic).items()}
         status = self.status
         worst = Status(int(report.status.max()))
@@ -161,7 +209,50 @@ class Posterior:
             status=status,
             sampler=self._sampler,
             free=self._free,
+            spread=self._spread,
         )
+
+    @cached_property
+    def check(self) -> Check | None:
+        """Importance weights of the samples against the exact posterior; None for problems too large for them."""
+        if not is_small(self.problem) or not self._sampler.draws or len(self) < 100:
+            return None
+        weights, k = self._weights()
+        shift, ratio = {}, {}
+        for name, x in self.samples.items():
+            flat = x.reshape(len(x), -1).astype(np.float64)
+            sd, mean = flat.std(axis=0), weights @ flat
+            moves = sd > 1e-12 * np.abs(flat).max(axis=0)
+            if not moves.any():
+                continue
+            weighted = np.sqrt(np.maximum(weights @ flat**2 - mean**2, 0.0))[moves] / sd[moves]
+            shift[name] = float(np.max(np.abs(mean - flat.mean(axis=0))[moves] / sd[moves]))
+            ratio[name] = float(weighted[np.argmax(np.abs(np.log(np.maximum(weighted, 1e-12))))])
+        return Check(k, shift, ratio)
+
+    def corrected(self, seed: int, n: int | None = None) -> "Posterior":
+        """A new Posterior whose `n` samples are drawn by their importance weights against the exact posterior.
+
+        Worth doing where `check` finds sites to correct; refused where its weights cannot be trusted.
+        """
+        if not is_small(self.problem) or not self._sampler.draws:
+            raise ValueError("importance weights need a small problem and a sampler that draws deviations.")
+        n = len(self) if n is None else n
+        pool = self.sample(8 * n, seed)
+        weights, k = pool._weights()
+        if not k < _TRUSTED:
+            raise ValueError(f"importance weights cannot be trusted here: Pareto k {k:.2f}, expected below {_TRUSTED}.")
+        steps = (np.arange(n) + np.random.default_rng(seed).random()) / n
+        index = np.minimum(np.searchsorted(np.cumsum(weights), steps), len(pool) - 1)
+        pool.deviations = {name: np.asarray(d)[index] for name, d in pool.deviations.items()}
+        return pool
+
+    def _weights(self) -> tuple[np.ndarray, float]:
+        """Smoothed importance weights of the samples, and the shape of their tail."""
+        draws = Draws(self.problem, self._sampler, _KEYS, self._free)
+        metric = draws.metric(draws.information(self.latent_mean, self._spread))
+        log_weights = 0.5 * metric.quadratic(_tree.on_host(self.deviations)) - self._batched(_neg_log_density_many)
+        return _pareto.smoothed(np.where(np.isnan(log_weights), -np.inf, log_weights))
 
     def summary(self, max_rows: int = 16) -> _table.Table:
         """Mean, sd and quantiles: one row for each number, or one for a whole field of more than `max_rows`."""
@@ -181,6 +272,8 @@ class Posterior:
     def report(self) -> str:
         """A few lines on whether to trust the result: how it ended, and reduced chi^2 of data and latent."""
         lines = [f"{self.status.name.lower().replace('_', ' ')}: {self.status.advice}"]
+        if self.check is not None:
+            lines.append(str(self.check))
         for name, value in self.data_chi2().items():
             lines.append(f"reduced chi^2 of data {name!r}: {value:.3g}")
         for name, value in self.latent_chi2().items():
@@ -214,7 +307,11 @@ class Posterior:
     def save(self, path: Any) -> None:
         """Write mean, deviations and history to a folder; `mgvi.load` reads them back."""
         arrays = {"mean": self.latent_mean, "deviations": self.deviations}
+        for name, tree in (("spread", self._spread), ("free", self._free)):
+            if tree is not None:
+                arrays[name] = tree
         facts = {"kind": "posterior", "history": self.history, "status": int(self.status)}
+        facts["sampler"] = [type(self._sampler).__name__, dataclasses.asdict(self._sampler)]
         _files.write(path, arrays, facts, self.problem)
 
 
@@ -247,12 +344,16 @@ def load(path: Any, problem: Problem) -> Posterior:
     True
     """
     arrays, facts = _files.read(path, problem)
+    name, options = facts["sampler"]
     return Posterior(
         problem,
-        jax.tree.map(jnp.asarray, arrays["mean"]),
-        jax.tree.map(jnp.asarray, arrays["deviations"]),
+        arrays["mean"],
+        arrays["deviations"],
         history=facts["history"],
         status=Status(facts["status"]),
+        sampler={"MGVI": MGVI, "Point": Point}[name](**options),
+        free=arrays.get("free"),
+        spread=arrays.get("spread"),
     )
 
 

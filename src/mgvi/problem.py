@@ -17,6 +17,7 @@ from jax import lax
 from mgvi import _tree
 from mgvi._program import Compiled, Program
 from mgvi.distributions import fisher_sqrt
+from mgvi.linalg import Report, Stop, solve
 
 Latent = dict[str, jax.Array]
 
@@ -150,6 +151,12 @@ class FisherMetric:
         """M v."""
         return _tree.add(v, self.rmatvec(self.matvec(v)))
 
+    def solve(self, b, stop: Stop = Stop(), precondition=None) -> tuple[Any, Report]:  # noqa: B008
+        """M^-1 b for one right-hand side, by conjugate gradients."""
+        one = jax.tree.map(lambda leaf: leaf[None], b)
+        x, report = solve(jax.vmap(self.mv), one, stop=stop, precondition=precondition)
+        return jax.tree.map(lambda leaf: leaf[0], (x, report))
+
     def noise(self, key: jax.Array):
         """White noise in the data space and in the latent space."""
         key_data, key_prior = jax.random.split(key)
@@ -194,6 +201,39 @@ def whitened(problem: Problem, xi: Latent) -> dict[str, list[jax.Array]]:
 
 def _metric(problem, xi):
     return FisherMetric(jax.linearize(partial(whitened, problem), xi)[1], problem.static.latent)
+
+
+def averaged_metric(problem: Problem, mean: Latent, spread: Latent, beta: Any, free: Any) -> FisherMetric:
+    """The metric averaged over the points mean + spread, for directions that are free (1) and not fixed (0).
+
+    `beta` is the power that the likelihood is raised to. A spread of one zero gives the metric at the mean.
+    """
+    root = jnp.sqrt(beta / jax.tree.leaves(spread)[0].shape[0])
+
+    def stacked(mean):
+        points = jax.tree.map(lambda m, d: m + d, mean, spread)
+        return _tree.scale(root, jax.vmap(partial(whitened, problem))(points))
+
+    push = jax.linearize(stacked, mean)[1]
+    return FisherMetric(lambda v: push(_tree.multiply(free, v)), problem.static.latent)
+
+
+def information_matrix(problem: Problem, mean: Latent, spread: Latent) -> jax.Array:
+    """R^T R averaged over the points mean + spread, as a matrix: for problems with few latents only."""
+    size = _tree.size(mean)
+    dtype = jnp.result_type(*(leaf.dtype for leaf in mean.values()))
+    directions = _tree.from_rows(jnp.eye(size, dtype=dtype), problem.static.latent)
+
+    def add(total, deviation):
+        push = jax.linearize(partial(whitened, problem), _tree.add(mean, deviation))[1]
+        white = jax.vmap(push)(directions)
+        for leaf in jax.tree.leaves(white):
+            rows = leaf.reshape(size, -1)
+            total = total + jnp.matmul(rows, rows.T, precision=lax.Precision.HIGHEST)
+        return total, None
+
+    total, _ = lax.scan(add, jnp.zeros((size, size), dtype), spread)
+    return total / jax.tree.leaves(spread)[0].shape[0]
 
 
 @jax.jit

@@ -10,17 +10,21 @@ def settled(**changes):
     record = {
         "beta": 1.0,
         "fresh": False,
+        "measure_noise": True,
+        "change": 0.001,
+        "along": [0.0, 0.0],
+        "weight": 1.0,
         "pairs": 256,
         "shift": 0.001,
         "noise": 0.01,
         "newton_status": int(Status.CONVERGED),
         "decrement": 1e-5,
     }
-    return [{**record, **changes}]
+    return [record, {**record, **changes}]
 
 
 def plan():
-    return Automatic(latents=10, data=10)
+    return Automatic(latents=1000, data=1000, spread=8)
 
 
 def test_small_shift_and_noise_is_convergence():
@@ -44,5 +48,25 @@ def test_noise_adds_pairs_and_ends_as_noisy_with_the_most():
 
 @pytest.mark.parametrize(("steps", "shortest", "beta"), [(2, 1.0, 1e-2), (2, 0.5, 1e-3), (12, 1.0, 3e-4)])
 def test_likelihood_comes_in_faster_the_easier_the_round(steps, shortest, beta):
-    history = settled(beta=1e-4, fresh=True, newton_steps=steps, shortest_step=shortest)
+    history = settled(beta=1e-4, newton_steps=steps, shortest_step=shortest)
     assert plan().next(history).beta == pytest.approx(beta)
+
+
+def test_creeping_rounds_are_extrapolated_and_overshooting_ones_damped():
+    creeping = plan().next(settled(shift=0.3, along=[0.8, 0.64]))
+    assert isinstance(creeping, Settings) and creeping.weight == pytest.approx(5.0)  # 1 / (1 - 0.8)
+    overshooting = plan().next(settled(shift=0.3, along=[-0.5, 0.25]))
+    assert isinstance(overshooting, Settings) and overshooting.weight == pytest.approx(1 / 1.5)
+
+
+def test_small_shift_of_creeping_rounds_is_not_convergence():
+    assert isinstance(plan().next(settled(shift=0.02, noise=0.03, along=[0.9, 0.81])), Settings)
+
+
+def test_deviations_that_still_change_are_not_convergence():
+    assert isinstance(plan().next(settled(change=0.5)), Settings)
+
+
+def test_nothing_found_to_descend_slows_the_tempering():
+    history = settled(beta=1e-4, newton_steps=1, shortest_step=1.0, newton_status=int(Status.NO_DESCENT))
+    assert plan().next(history).beta == pytest.approx(3e-4)

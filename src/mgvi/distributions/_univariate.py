@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.core import Tracer
-from jax.scipy.special import ndtr
 
 from mgvi.distributions import _quantiles, _tables, _truncated
 from mgvi.distributions._normal_tails import (
@@ -125,18 +124,12 @@ def _central(xi, near, tail):
 
 @_by_probability(dist.HalfCauchy)
 def _half_cauchy(d, xi):
-    below = xi < 0
-    lower = jnp.tan(0.5 * jnp.pi * smaller_tail(jnp.where(below, xi, 0.0)))
-    upper = _truncated.cotangent_of_log(normal_log_sf(jnp.where(below, 0.0, xi)) + math.log(0.5 * math.pi))
-    return d.scale * jnp.where(below, lower, upper)
+    return d.scale * _exp(0.5 * _tables.symmetric_beta_logit_quantile(0.5, xi))  # x^2 / (1 + x^2) is Beta(1/2, 1/2)
 
 
 def half_normal(xi):
     """|z| of a standard normal z at the probability of xi."""
-    below = xi < 0
-    near = math.sqrt(2.0) * jax.lax.erf_inv(ndtr(jnp.where(below, xi, 0.0)))
-    far = -normal_quantile_of_log_cdf(normal_log_sf(jnp.where(below, 0.0, xi)) - math.log(2.0))
-    return jnp.where(below, near, far)
+    return _exp(0.5 * (_tables.gamma_log_quantile(0.5, xi) + math.log(2.0)))  # z^2 / 2 is Gamma(1/2)
 
 
 @_by_probability(dist.HalfNormal)

@@ -9,10 +9,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
-
 from mgvi import _files
 from mgvi.errors import FileError, MgviWarning
+from mgvi.fit.rounds import State
 from mgvi.problem import Problem
 
 
@@ -36,15 +35,16 @@ class Checkpoint:
         if self._folder.exists() and not self._folder.is_dir():
             raise FileError(f"checkpoint={str(folder)!r} is a file; give a folder.")
 
-    def write(self, mean: dict, history: list[dict]) -> None:
+    def write(self, state: State, history: list[dict]) -> None:
         """Store the state after the last round of `history`."""
         facts = {"kind": "checkpoint", "history": history, "settings": self._settings}
-        _files.write(self._folder / f"round-{len(history):05d}", {"mean": mean}, facts, self._problem)
+        arrays = {name: tree for name, tree in state._asdict().items() if tree is not None}
+        _files.write(self._folder / f"round-{len(history):05d}", arrays, facts, self._problem)
         for old in self._rounds()[2:]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def read(self) -> tuple[dict, list[dict]] | None:
-        """Mean and history of the newest state that is whole, or None if there is none."""
+    def read(self) -> tuple[State, list[dict]] | None:
+        """State and history of the newest state that is whole, or None if there is none."""
         damaged = None
         for path in self._rounds():
             try:
@@ -61,7 +61,7 @@ class Checkpoint:
                 )
             if damaged is not None:
                 warnings.warn(f"{damaged} Resuming from the round before, {path.name}.", MgviWarning, stacklevel=3)
-            return {name: jnp.asarray(x) for name, x in arrays["mean"].items()}, facts["history"]
+            return State(**arrays), facts["history"]
         if damaged is not None:
             raise damaged
         return None

@@ -4,6 +4,7 @@ A problem comes in; a Posterior goes out.
 It must not know an inner product.
 """
 
+import dataclasses
 import math
 import time
 import warnings
@@ -23,11 +24,11 @@ from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
 from mgvi.minimizers import NewtonCG
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
-from mgvi.samplers import MGVI, Draws
+from mgvi.samplers import MGVI, Draws, affordable_pairs, is_small, number
 from mgvi.status import Status
 
 _SHRINKS = (1.0, 0.5, 0.25, 0.1)  # tried in turn when a round breaks down
-_FINAL = 2**30  # key of the final draws, which no round has
+_FINAL, _SETTLE, _FRESH = 1, 2, 3  # streams of keys: final draws, rounds that share theirs, rounds that do not
 
 
 def fit(
@@ -57,7 +58,7 @@ def fit(
     schedule : "auto", "paper" or a sequence of Stage
         How many pairs, iterations and steps each round takes. "auto" chooses them from what the last round did.
     samples : int, optional
-        Number of samples in the result; by default 512 for small problems, fewer for large ones.
+        Number of samples in the result; by default 2048 for small problems, fewer for large ones.
     tolerance : float
         For "auto": the fit ends when no site's mean moves by more than this many posterior standard deviations in a
         round, nor by more than its own noise; pairs are added while the standard error of the mean due to their finite
@@ -108,16 +109,16 @@ def fit(
         while (status := state.outcome(max_rounds, deadline)) is None:
             state.advance()
             if store is not None:
-                store.write(state.mean, state.history)
+                store.write(state.state, state.history)
             for watch in watchers:
-                watch(state.history[-1], state.mean)
+                watch(state.history[-1], state.state.mean)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     return state.posterior(status, samples)
 
 
 class _Fit:
-    """The state of a fit: a mean and a history; everything else follows from them."""
+    """A fit under way: a state and a history; everything else follows from them."""
 
     def __init__(self, problem, seed, schedule, sampler, tolerance, point_estimates, constants):
         for names, what in ((point_estimates, "point_estimates"), (constants, "constants")):
@@ -126,16 +127,16 @@ class _Fit:
                 raise ValueError(f"{what} names no latent site: {sorted(unknown)}; there are {sorted(problem.latent)}")
         self._problem = problem
         self._sampler = sampler
-        self._root = jax.random.key(seed)
+        self._seed = seed
         self._plan = _plan(problem, schedule, tolerance)
-        self._drawn = {n: jnp.asarray(float(n not in point_estimates + constants)) for n in problem.latent}
-        moving = {n: jnp.asarray(float(n not in constants)) for n in problem.latent}
+        self._drawn = {n: number(float(n not in point_estimates + constants)) for n in problem.latent}
+        moving = {n: number(float(n not in constants)) for n in problem.latent}
         first = self._plan.next([])
         batch = min(32, first.pairs) if isinstance(first, Settings) else 1
-        draws = Draws(problem, sampler, batch, self._drawn)
+        draws = self._draws = Draws(problem, sampler, batch, self._drawn, None if schedule == "auto" else False)
         self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving)
-        self.mean = _tree.zeros(problem.latent)
         self.history: list[dict] = []
+        self.state = self._rounds.start(draws.keys(seed, _SETTLE, first.pairs if isinstance(first, Settings) else 1))
         self.settings = {
             "seed": seed,
             "schedule": schedule if isinstance(schedule, str) else [vars(stage) for stage in schedule],
@@ -145,10 +146,10 @@ class _Fit:
             "constants": sorted(constants),
         }
 
-    def resume(self, state) -> None:
+    def resume(self, found) -> None:
         """Go on from a checkpoint, if there is one."""
-        if state is not None:
-            self.mean, self.history = state
+        if found is not None:
+            self.state, self.history = found
 
     def outcome(self, max_rounds, deadline) -> Status | None:
         """How the fit ends here, or None if it goes on."""
@@ -165,26 +166,23 @@ class _Fit:
         assert isinstance(settings, Settings)
         compiled = self._problem.static.compiled
         start, before = time.perf_counter(), compiled.seconds
-        keys = self._keys(settings)
+        stream = _FRESH + len(self.history) if settings.fresh else _SETTLE
+        keys = self._draws.keys(self._seed, stream, settings.pairs)
         for shrink in _SHRINKS:
-            new, record = self._rounds.run(self.mean, keys, settings, shrink)
+            new, record = self._rounds.run(self.state, keys, settings, shrink)
             if record["finite"]:
                 break
         else:
             raise self._failure()
-        self.mean = new
+        self.state = new
         compile_seconds = compiled.seconds - before
         seconds = time.perf_counter() - start - compile_seconds
         chosen = {"round": len(self.history), "shrink": shrink, **settings.to_json()}
         self.history.append({**chosen, **record, "seconds": seconds, "compile_seconds": compile_seconds})
 
-    def _keys(self, settings: Settings):
-        """Fresh keys for each round, or the same ones for all rounds that settle on a fixed set of samples."""
-        key = jax.random.fold_in(self._root, len(self.history) + 1 if settings.fresh else 0)
-        return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(settings.pairs))
-
     def _failure(self) -> FitError:
-        name = _non_finite_site(self._problem, self.mean)
+        mean = self.state.mean
+        name = _non_finite_site(self._problem, mean)
         where = f"the prediction of site {name!r} is" if name else "the density of the samples is"
         return FitError(
             f"round {len(self.history) + 1}: {where} not finite, also with smaller deviations. Look for overflow (exp "
@@ -192,8 +190,8 @@ class _Fit:
             "last good state is in `error.posterior`.",
             Posterior(
                 self._problem,
-                self.mean,
-                jax.tree.map(lambda m: jnp.zeros((1, *m.shape), m.dtype), self.mean),
+                mean,
+                jax.tree.map(lambda m: jnp.zeros((1, *m.shape), m.dtype), mean),
                 history=self.history,
                 status=Status.NOT_FINITE,
             ),
@@ -201,19 +199,26 @@ class _Fit:
 
     def posterior(self, status: Status, samples: int | None) -> Posterior:
         """The result, with deviations drawn accurately at the final mean."""
+        spread = None
+        if self.history:
+            last = {f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)}
+            spread = self._rounds.spread(self.state, Settings(**last))
         bare = Posterior(
             self._problem,
-            self.mean,
+            self.state.mean,
             {},
             history=self.history,
             status=status,
             sampler=self._sampler,
             free=self._drawn,
+            spread=spread,
         )
-        seed = int(jax.random.randint(jax.random.fold_in(self._root, _FINAL), (), 0, 2**31 - 1))
-        result = bare.sample(samples or _default_samples(self._problem), seed)
+        count = samples or _default_samples(self._problem)
+        result = bare.sample(count, self._seed, _FINAL)
         if not result.status.ok:  # the final draws may have failed where the rounds did not
             warnings.warn(f"the fit ended as {result.status.name}. {result.status.advice}", MgviWarning, stacklevel=3)
+        elif result.check is not None and not result.check.ok:
+            warnings.warn(str(result.check), MgviWarning, stacklevel=3)
         return result
 
 
@@ -221,18 +226,17 @@ def _plan(problem, schedule, tolerance):
     if isinstance(schedule, str) and schedule not in ("auto", "paper"):
         raise ValueError(f"schedule must be 'auto', 'paper' or a sequence of Stage, found {schedule!r}")
     if schedule == "auto":
-        data = sum(int(np.size(d)) for d in problem.data.values())
+        data = _tree.size(problem.data)
         double = any(leaf.dtype == jnp.float64 for leaf in problem.latent.values())
-        return Automatic(_latents(problem), data, tolerance=tolerance, float64=double)
+        spread = affordable_pairs(problem) if is_small(problem) else None
+        return Automatic(_tree.size(problem.latent), data, tolerance=tolerance, float64=double, spread=spread)
     return Staged(PAPER if schedule == "paper" else schedule)
 
 
-def _latents(problem) -> int:
-    return sum(int(np.prod(leaf.shape)) for leaf in problem.latent.values())
-
-
 def _default_samples(problem) -> int:
-    size = _latents(problem)
+    if is_small(problem):
+        return 2048
+    size = _tree.size(problem.latent)
     return 512 if size < 2_000 else 128 if size < 20_000 else 32 if size < 300_000 else 16
 
 

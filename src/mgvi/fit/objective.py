@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from mgvi import _tree
-from mgvi.problem import FisherMetric, Problem, neg_log_likelihood_terms, whitened
+from mgvi.problem import Problem, averaged_metric, neg_log_likelihood_terms
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class SampledKL:
     deviations: Any  # stacked, partners included
     beta: Any
     free: Any  # 1 for each site whose mean moves, 0 for each that is held
+    inverse: Any = None  # of the metric, as a matrix, for small problems
 
     @property
     def _count(self):
@@ -36,28 +37,28 @@ class SampledKL:
         return jax.vmap(partial(neg_log_likelihood_terms, self.problem))(self._samples(mean))
 
     def gradient(self, mean):
-        """Gradient with respect to the mean; beside it the KL, up to a constant, and each sample's own gradient."""
+        """Gradient with respect to the mean; beside it the KL, up to a constant, gradient and terms of each sample."""
 
         def one(x):
-            return 0.5 * _tree.dot(x, x) + self.beta * _total(neg_log_likelihood_terms(self.problem, x))
+            terms = neg_log_likelihood_terms(self.problem, x)
+            return 0.5 * _tree.dot(x, x) + self.beta * _total(terms), terms
 
-        values, gradients = jax.vmap(jax.value_and_grad(one))(self._samples(mean))
+        (values, terms), gradients = jax.vmap(jax.value_and_grad(one, has_aux=True))(self._samples(mean))
         gradients = _tree.multiply(self.free, gradients)
-        return jax.tree.map(lambda g: jnp.mean(g, axis=0), gradients), (jnp.mean(values), gradients)
+        return jax.tree.map(lambda g: jnp.mean(g, axis=0), gradients), (jnp.mean(values), gradients, terms)
 
-    def metric(self, mean):
-        """Fisher metric averaged over the samples."""
-        root = jnp.sqrt(self.beta / self._count)
+    def solve(self, mean, b, stop):
+        """M^-1 b with the Fisher metric averaged over the samples, or with the inverse that was given."""
+        if self.inverse is not None:
+            row = _tree.to_rows(jax.tree.map(lambda leaf: leaf[None], b))
+            product = jnp.matmul(row, self.inverse, precision=jax.lax.Precision.HIGHEST)
+            return jax.tree.map(lambda leaf: leaf[0], _tree.from_rows(product, b)), jnp.ones((), int)
+        step, report = averaged_metric(self.problem, mean, self.deviations, self.beta, self.free).solve(b, stop)
+        return step, report.iterations
 
-        def stacked(mean):
-            return _tree.scale(root, jax.vmap(partial(whitened, self.problem))(self._samples(mean)))
-
-        push = jax.linearize(stacked, mean)[1]
-        return FisherMetric(lambda v: push(_tree.multiply(self.free, v)), self.problem.latent)
-
-    def change(self, mean, step):
+    def change(self, mean, known, step):
         """From a length to the KL at mean + length * step minus the KL at mean, formed datum by datum."""
-        here = self._terms(mean)
+        here = known[-1]
         centre = jax.tree.map(lambda m, d: m + jnp.mean(d, axis=0), mean, self.deviations)
 
         def at(length):

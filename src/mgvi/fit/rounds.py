@@ -1,14 +1,16 @@
-"""One round: draw deviations at the mean, move the mean, and estimate how uncertain that move was.
+"""One round: draw deviations around the mean, move the mean, and estimate how uncertain that move was.
 
-A mean, keys and settings come in; the new mean, the deviations and a record go out.
+A mean, the last deviations, keys and settings come in; the new mean, its deviations and a record go out.
 It must not know why the settings are what they are.
 """
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mgvi import _tree
 from mgvi.fit.objective import SampledKL
@@ -20,104 +22,195 @@ from mgvi.samplers import Draws, numbers, with_partners
 from mgvi.status import Status
 
 
+class State(NamedTuple):
+    """Where a fit stands: the latent mean, and deviations from it without their antithetic partners."""
+
+    mean: dict[str, Any]
+    deviations: dict[str, Any] | None = None  # None before the first round
+    move: dict[str, Any] | None = None  # of the mean in the last round, in rms deviations of each entry
+
+
 class _Knobs(NamedTuple):
     """Settings of the minimisation that may change without recompilation."""
 
     beta: Any  # power of the likelihood
-    shrink: Any  # factor on the deviations
     newton: Limits
 
 
 class _Moved(NamedTuple):
     """What moving the mean did."""
 
-    kl: jax.Array
-    shift: dict[str, jax.Array]  # rms change of the mean over rms deviation, by site
-    scatter: dict[str, jax.Array]  # gradient of each pair minus their mean, by site
+    kl: Any
     newton: NewtonReport
-    finite: jax.Array
+    finite: Any
+
+
+class _Measured(NamedTuple):
+    """How far a round went, by site."""
+
+    shift: dict[str, Any]  # rms change of the mean over rms deviation
+    noise: dict[str, Any] | None = None  # standard error of the mean over rms deviation
+    change: dict[str, Any] | None = None  # rms change of the deviations over their rms
+    along: Any = None  # the move in terms of the last one: its share along it, its squared length
 
 
 @partial(jax.jit, static_argnames=("antithetic", "minimizer"))
-def _minimize(problem, mean, deviations, knobs: _Knobs, free, *, antithetic, minimizer):
-    deviations = _tree.scale(knobs.shrink, deviations)
-    objective = SampledKL(problem, with_partners(deviations, antithetic), knobs.beta, free)
-    new, (kl, gradients), newton_report = minimizer.minimize(objective, mean, knobs.newton)
-    shift = {name: _rms(new[name] - mean[name]) / _spread(d) for name, d in deviations.items()}
+def _minimize(problem, mean, deviations, inverse, knobs: _Knobs, free, *, antithetic, minimizer):
+    """Minimise the sampled KL over the mean; also the gradient of each pair minus their mean."""
+    objective = SampledKL(problem, with_partners(deviations, antithetic), knobs.beta, free, inverse)
+    new, (kl, gradients, _), newton_report = minimizer.minimize(objective, mean, knobs.newton)
     count = jax.tree.leaves(deviations)[0].shape[0]
     pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
-    scatter = jax.tree.map(lambda g: g - jnp.mean(g, axis=0), pairs)
     finite = jnp.isfinite(kl) & (newton_report.status != Status.NOT_FINITE)
-    for leaf in jax.tree.leaves(new):
-        finite = finite & jnp.all(jnp.isfinite(leaf))
-    return new, _Moved(kl, shift, scatter, newton_report, finite)
+    return new, pairs, _Moved(kl, newton_report, finite)
 
 
 @jax.jit
-def _standard_error(moves, deviations):
+def _shift(mean, new, deviations):
+    return _measure_shift(mean, new, deviations, jnp)
+
+
+@jax.jit
+def _centred(pairs):
+    return jax.tree.map(lambda g: g - jnp.mean(g, axis=0), pairs)
+
+
+@jax.jit
+def _noise(moves, deviations):
+    return _standard_error(moves, deviations, jnp)
+
+
+def _measure_shift(mean, new, deviations, xp):
+    return {name: _rms(new[name] - mean[name], xp) / _spread(d, xp) for name, d in deviations.items()}
+
+
+def _standard_error(moves, deviations, xp):
     """Scatter of where each pair alone would move the mean, over the root of their number, in rms deviations."""
     count = jax.tree.leaves(moves)[0].shape[0]
     share = 1 / max(count * (count - 1), 1)
     return {
-        name: jnp.sqrt(jnp.mean(jnp.sum(m * m, axis=0)) * share) / _spread(deviations[name])
+        name: xp.sqrt(xp.mean(xp.sum(m * m, axis=0)) * share) / _spread(deviations[name], xp)
         for name, m in moves.items()
     }
 
 
-def _rms(x):
-    return jnp.sqrt(jnp.mean(x * x))
+def _rms(x, xp):
+    return xp.sqrt(xp.mean(x * x))
 
 
-def _spread(deviations):
+def _spread(deviations, xp):
     """rms deviation of a site; 1, the prior's, for a site that has none."""
-    spread = _rms(deviations)
-    return jnp.where(spread > 0, spread, 1.0)
+    spread = _rms(deviations, xp)
+    return xp.where(spread > 0, spread, 1.0)
+
+
+def _entry_spread(deviations):
+    spread = np.sqrt(np.mean(deviations * deviations, axis=0))
+    return np.where(spread > 0, spread, 1.0)
 
 
 class Rounds:
-    """Runs the rounds of one fit."""
+    """Runs the rounds of one fit.
+
+    Small problems, whose metric is a matrix, and others, whose metric is only multiplied with, differ in how deviations
+    are drawn; moving the mean is the same program.
+    """
 
     def __init__(self, problem: Problem, sampler, minimizer, draws: Draws, moving: dict[str, Any]):
         self._problem = problem
         self._sampler = sampler
-        self._minimizer = minimizer
         self._draws = draws
         self._moving = moving
+        self._static = {"antithetic": sampler.antithetic, "minimizer": minimizer}
 
-    def run(self, mean, keys, settings: Settings, shrink: float) -> tuple[Any, dict[str, Any]]:
-        """The new mean and a record of plain numbers."""
-        stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
+    def start(self, keys) -> State:
+        """The state before the first round: the prior for small problems, its mean for others."""
+        mean = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in self._problem.latent.items()}
+        if not self._draws.dense:
+            return State(mean)
+        return State(mean, _tree.from_rows(self._draws.white(keys), self._problem.latent), mean)
+
+    def run(self, state: State, keys, settings: Settings, shrink: float) -> tuple[State, dict[str, Any]]:
+        """The state after a round, and a record of plain numbers."""
+        run = self._run_dense if self._draws.dense else self._run_iterative
+        state, report, moved, measured = run(state, keys, settings, shrink)
+        return state, _record(*jax.device_get((report, moved, measured)))
+
+    def _minimized(self, mean, deviations, inverse, settings):
         cg = Stop(settings.newton_residual, 0.0, settings.newton_cg)
-        limits = Limits(settings.newton_steps, settings.newton_decrement, cg)
-        deviations, report = self._draws.draw(mean, keys, stop, settings.beta)
-        new, moved = self._problem.static.compiled.call(
-            _minimize,
-            self._problem,
-            mean,
-            deviations,
-            numbers(_Knobs(settings.beta, shrink, limits)),
-            self._moving,
-            antithetic=self._sampler.antithetic,
-            minimizer=self._minimizer,
+        knobs = numbers(_Knobs(settings.beta, Limits(settings.newton_steps, settings.newton_decrement, cg)))
+        arguments = (self._problem, mean, deviations, inverse, knobs, self._moving)
+        return self._problem.static.compiled.call(_minimize, *arguments, **self._static)
+
+    def _run_dense(self, state, keys, settings, shrink):
+        spread = self.spread(state, settings)
+        if spread is not None:
+            spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
+        information = self._draws.information(state.mean, spread)
+        new = self._draws.only_free(self._draws.metric(information, settings.beta).colour(self._draws.white(keys)))
+        new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
+        old, weight = state.deviations, settings.weight
+        if settings.fresh or len(keys) != jax.tree.leaves(old)[0].shape[0]:
+            old, weight = new, max(weight, 1.0)  # other keys: nothing to compare with
+        change = {name: _rms(d - old[name], np) / _spread(d, np) for name, d in new.items()}
+        share = min(weight, 1.0)
+        deviations = {name: (old[name] + share * (d - old[name])).astype(d.dtype) for name, d in new.items()}
+        metric = self._draws.metric(information, settings.beta, self._moving)
+        inverse = metric.inverse.astype(jax.tree.leaves(deviations)[0].dtype)
+        mean, pairs, moved = _tree.on_host(self._minimized(state.mean, deviations, inverse, settings))
+        finite = moved.finite and all(np.all(np.isfinite(x)) for x in jax.tree.leaves((mean, deviations)))
+        move = {name: (mean[name] - m) / _entry_spread(deviations[name]) for name, m in state.mean.items()}
+        size = sum(float(np.sum(m * m)) for m in state.move.values()) or 1.0
+        cosine = sum(float(np.sum(m * move[name])) for name, m in state.move.items()) / size
+        square = sum(float(np.sum(m * m)) for m in move.values()) / size
+        moves = metric.solve({name: g - g.mean(axis=0) for name, g in pairs.items()})
+        measured = _Measured(
+            _measure_shift(state.mean, mean, deviations, np),
+            _standard_error(moves, deviations, np),
+            change,
+            (cosine, square),
         )
-        noise = None
-        if settings.measure_noise and keys.shape[0] > 1:
-            moves, _ = self._draws.solve(new, moved.scatter, stop, settings.beta)
-            noise = _standard_error(moves, deviations)
-        return new, _record(*jax.device_get((report, moved._replace(scatter=None), noise)))
+        beyond = {n: (m + max(weight, 1.0) * (mean[n] - m)).astype(m.dtype) for n, m in state.mean.items()}
+        return State(beyond, deviations, move), None, moved._replace(finite=finite), measured
+
+    def _run_iterative(self, state, keys, settings, shrink):
+        compiled = self._problem.static.compiled
+        stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
+        spread = self.spread(state, settings)
+        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, spread)
+        if shrink != 1:
+            deviations = _tree.scale(shrink, deviations)
+        mean, pairs, moved = self._minimized(state.mean, deviations, None, settings)
+        measured = _Measured(compiled.call(_shift, state.mean, mean, deviations))
+        if settings.measure_noise and settings.pairs > 1:
+            moves, _ = self._draws.solve(mean, compiled.call(_centred, pairs), stop, settings.beta, spread)
+            measured = measured._replace(noise=compiled.call(_noise, moves, deviations))
+        return State(mean, deviations), report, moved, measured
+
+    def spread(self, state: State, settings: Settings) -> Any:
+        """The deviations to average the metric over: some of the last round's, or None for the metric at the mean."""
+        if not settings.spread or state.deviations is None:
+            return None
+        some = {name: d[: settings.spread] for name, d in state.deviations.items()}
+        return with_partners(some, self._sampler.antithetic)
 
 
-def _record(report, moved, noise) -> dict[str, Any]:
+def _record(report, moved, measured) -> dict[str, Any]:
+    def worst(by_site):
+        return None if by_site is None else float(max(by_site.values()))
+
     return {
         "kl": float(moved.kl),
-        "shift": float(max(moved.shift.values())),
-        "noise": None if noise is None else float(max(noise.values())),
-        "draw_cg": int(report.iterations.max()),
-        "draw_status": int(report.status.max()),
+        "shift": worst(measured.shift),
+        "change": worst(measured.change),
+        "along": None if measured.along is None else list(measured.along),
+        "noise": worst(measured.noise),
+        "draw_cg": 0 if report is None else int(report.iterations.max()),
+        "draw_status": 0 if report is None else int(report.status.max()),
         "newton_steps": int(moved.newton.steps),
         "newton_cg": int(moved.newton.cg_iterations),
         "newton_status": int(moved.newton.status),
         "decrement": float(moved.newton.decrement),
         "shortest_step": float(moved.newton.shortest),
-        "finite": bool(moved.finite),
+        "finite": bool(moved.finite) and all(math.isfinite(float(x)) for x in measured.shift.values()),
     }

@@ -59,8 +59,12 @@ class Settings:
     newton_decrement: float = 0.0
     newton_cg: int = 100
     newton_residual: float = 0.1
-    fresh: bool = True  # new keys this round, or those of the last fresh one
+    fresh: bool = True  # new keys this round, or those of the rounds before
     measure_noise: bool = False
+    spread: int = 0  # pairs of the last round that the metric of the draws is averaged over; 0: at the mean
+    # For problems whose metric is a matrix: weight of the new deviations against the last round's, if those have the
+    # same keys; above 1, of the mean's move instead.
+    weight: float = 1.0
 
     def to_json(self) -> dict:
         """As a dict of plain values."""
@@ -84,6 +88,9 @@ class Staged:
 class Automatic:
     """Tempers the likelihood in, settles the mean on a fixed set of samples, and adds samples while noise dominates.
 
+    The metric of the draws is averaged over deviations of the last round: in a hierarchy the metric at the mean alone
+    knows nothing of a scale whose effects are zero there, and a fit with it collapses.
+
     Parameters
     ----------
     latents, data : int
@@ -94,16 +101,24 @@ class Automatic:
         four times that with the most pairs, the fit counts as noisy.
     float64 : bool
         Whether solves may be that accurate.
+    spread : int, optional
+        Pairs to average the metric over, for problems whose metric is a matrix.
     """
 
-    def __init__(self, latents: int, data: int, *, tolerance: float = 0.05, float64: bool = False):
+    def __init__(
+        self, latents: int, data: int, *, tolerance: float = 0.05, float64: bool = False, spread: int | None = None
+    ):
         size = latents + data
-        self._base, self._most = (256, 1024) if size < 2_000 else (32, 128) if size < 20_000 else (8, 32)
-        if size > 300_000:
+        if spread is not None:
+            self._base, self._most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
+        elif size <= 300_000:
+            self._base, self._most = (32, 128) if size < 20_000 else (8, 32)
+        else:
             self._base, self._most = 4, 8
         self._tolerance = tolerance
         self._latents = latents
-        self._exact = latents < 2000
+        self._dense = spread is not None
+        self._spread = spread if spread is not None else 2 if size < 300_000 else 1
         self._residual = 1e-8 if float64 else 1e-5
         self._cg = min(10 * latents + 20, 2000)
 
@@ -114,21 +129,43 @@ class Automatic:
         last = history[-1]
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
-        if last["fresh"]:
+        if not last["measure_noise"]:  # the first round with the whole likelihood
             return self._settling(last["pairs"])
-        shift, noise = last["shift"], last["noise"] or 0.0  # a single pair has no scatter to measure
-        if not (shift < self._tolerance and shift < max(noise, 0.1 * self._tolerance)):
-            return self._settling(last["pairs"])
+        weight = self._weight(history)
+        if not self._is_settled(last, weight):
+            return self._settling(last["pairs"], min(max(weight, 0.5), 5.0))
         if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > _STALLED:
             return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
+        noise = last["noise"] or 0.0
         if noise <= 2 * self._tolerance:
             return Status.CONVERGED
         if last["pairs"] >= self._most:
             return Status.NOISY if noise > 4 * self._tolerance else Status.CONVERGED
         return self._settling(min(4 * last["pairs"], self._most))
 
+    def _is_settled(self, last, weight) -> bool:
+        """Whether neither mean nor deviations are farther from where they lead to than they may be."""
+        noise = last["noise"] or 0.0  # a single pair has no scatter to measure
+        ahead = max(weight, 1.0) / min(last["weight"], 1.0)
+        shift = ahead * last["shift"]
+        still = shift < self._tolerance and shift < max(noise, 0.1 * self._tolerance)
+        return still and ahead * (last["change"] or 0.0) < 2 * self._tolerance
+
+    def _weight(self, history) -> float:
+        """By Aitken's rule: less than 1 where rounds overshoot, more where they creep in one direction.
+
+        The move of the last round times this number is where the rounds lead to, were they linear.
+        """
+        last, before = history[-1], history[-2]
+        if last["along"] is None or before["pairs"] != last["pairs"] or before["beta"] < 1 or before["shift"] > 1:
+            return 1.0
+        cosine, square = last["along"]
+        return min(max(last["weight"] * (1 - cosine) / max(1 - 2 * cosine + square, 1e-3), 0.1), 20.0)
+
     def _factor(self, last) -> float:
         """The easier the last round, the faster the likelihood comes in."""
+        if last["newton_status"] == Status.NO_DESCENT:
+            return 3.0
         if last["newton_steps"] <= 4 and last["shortest_step"] == 1.0:
             return 100.0
         return 10.0 if last["newton_steps"] <= 8 else 3.0
@@ -137,25 +174,30 @@ class Automatic:
         return Settings(
             pairs=self._base,
             beta=beta,
-            draw_residual=1e-3 if self._exact else 1e-2,
+            draw_residual=1e-2,
             draw_energy=1e-3 * self._latents,
             draw_cg=self._cg,
             newton_steps=15,
             newton_decrement=0.5,
             newton_cg=self._cg,
             newton_residual=0.05,
+            fresh=not self._dense,
+            spread=self._spread,
+            weight=0.5 if self._dense else 1.0,
         )
 
-    def _settling(self, pairs: int) -> Settings:
+    def _settling(self, pairs: int, weight: float = 1.0) -> Settings:
         return Settings(
             pairs=pairs,
-            draw_residual=self._residual if self._exact else 1e-3,
-            draw_energy=0.0 if self._exact else 1e-4 * self._latents,
+            draw_residual=1e-3,
+            draw_energy=1e-4 * self._latents,
             draw_cg=self._cg,
             newton_steps=15,
-            newton_decrement=1e-4 if self._exact else 1e-2,
+            newton_decrement=1e-4 if self._dense else 1e-2,
             newton_cg=self._cg,
             newton_residual=0.01,
             fresh=False,
             measure_noise=True,
+            spread=self._spread,
+            weight=weight,
         )

@@ -1,6 +1,7 @@
 """Natural-gradient descent: Newton's method with a Fisher metric as curvature and inexact solves.
 
-An objective (its gradient, its metric, its change between two points) comes in; the minimum and a report go out.
+An objective (its gradient, solves with its curvature, its change between two points) comes in; the minimum and a
+report go out.
 It must not know how the objective is made.
 """
 
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from mgvi import _tree
-from mgvi.linalg import Stop, solve
+from mgvi.linalg import Stop
 from mgvi.status import Status
 
 _HALVINGS = 12
@@ -28,12 +29,15 @@ class Objective(Protocol):
         """Gradient at x, and anything else that is known there and of interest at the end."""
         ...
 
-    def metric(self, x: Any) -> Any:
-        """Something with `mv`, a positive definite curvature at x."""
+    def solve(self, x: Any, b: Any, stop: Stop) -> tuple[Any, Any]:
+        """M^-1 b with a positive definite curvature M at x, and the iterations that it took."""
         ...
 
-    def change(self, x: Any, step: Any) -> Callable[[jax.Array], jax.Array]:
-        """From a length to the objective at x + length * step minus that at x, resolved better than either."""
+    def change(self, x: Any, known: Any, step: Any) -> Callable[[jax.Array], jax.Array]:
+        """From a length to the objective at x + length * step minus that at x, resolved better than either.
+
+        `known` is what `gradient` had to say at x.
+        """
         ...
 
 
@@ -64,15 +68,14 @@ class NewtonCG:
     --------
     >>> import jax, jax.numpy as jnp
     >>> from mgvi.minimizers import Limits, NewtonCG
-    >>> from mgvi.problem import FisherMetric
     >>> class Quadratic:
     ...     def gradient(self, x):
     ...         return 5.0 * (x - 2.0), None
     ...
-    ...     def metric(self, x):
-    ...         return FisherMetric(lambda v: 2.0 * v, jax.ShapeDtypeStruct(x.shape, x.dtype))
+    ...     def solve(self, x, b, stop):
+    ...         return b / 5.0, 1
     ...
-    ...     def change(self, x, step):
+    ...     def change(self, x, known, step):
     ...         return lambda length: 2.5 * jnp.sum(length * step * (length * step + 2 * (x - 2.0)))
     >>> x, _, report = NewtonCG().minimize(Quadratic(), jnp.zeros(3), Limits())
     >>> print(x, int(report.status))
@@ -85,15 +88,13 @@ class NewtonCG:
 
         def direction(x):
             gradient, known = objective.gradient(x)
-            one = jax.tree.map(lambda g: -g[None], gradient)
-            step, report = solve(jax.vmap(objective.metric(x).mv), one, stop=limits.cg)
-            step = jax.tree.map(lambda s: s[0], step)
-            return step, -_tree.dot(gradient, step), report.iterations[0], known
+            step, iterations = objective.solve(x, _tree.scale(-1.0, gradient), limits.cg)
+            return step, -_tree.dot(gradient, step), iterations, known
 
         def advance(state):
             x, _, report, _ = state
             step, decrement, iterations, known = direction(x)
-            length, change, accepted = _line_search(objective.change(x, step), decrement)
+            length, change, accepted = _line_search(objective.change(x, known, step), decrement)
             move = accepted & jnp.isfinite(decrement)
             x = jax.tree.map(lambda a, s: jnp.where(move, a + length * s, a), x, step)
             steps = report.steps + 1

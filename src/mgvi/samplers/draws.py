@@ -1,9 +1,10 @@
-"""Compiled draws for a problem: any number of deviations at a mean, in batches of one size.
+"""Compiled draws for a problem: any number of deviations at a mean.
 
-A problem, a mean and keys come in; deviations and reports go out.
+A problem, a mean, keys and the points to average the metric over come in; deviations and reports go out.
 It must not know what the deviations are for.
 """
 
+import math
 from functools import partial
 from typing import Any
 
@@ -12,28 +13,43 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi.linalg import Report, Stop
-from mgvi.problem import FisherMetric, Problem
+from mgvi.linalg import DenseMetric, Report, Stop
+from mgvi.problem import Problem, averaged_metric, information_matrix
+
+_DENSE_LATENTS = 1000  # up to so many latents, and
+_DENSE_JACOBIAN = 10_000_000  # so many entries of R, a matrix is cheaper than iterations
+_DENSE_WORK = 5e8  # multiplications of an average over points
 
 
-def tempered_metric(problem: Problem, mean: Any, beta: Any, free: Any) -> FisherMetric:
-    """The metric with the likelihood raised to the power `beta`, for directions that are free (1) and not fixed (0)."""
-    metric = problem.metric(mean)
+def is_small(problem: Problem) -> bool:
+    """Whether the metric of a problem is best kept as a matrix."""
+    size = _tree.size(problem.latent)
+    return size <= _DENSE_LATENTS and size * _tree.size(problem.data) <= _DENSE_JACOBIAN
 
-    def matvec(v):
-        return _tree.scale(jnp.sqrt(beta), metric.matvec(_tree.multiply(free, v)))
 
-    return FisherMetric(matvec, metric.latent)
+def affordable_pairs(problem: Problem) -> int:
+    """Over how many antithetic pairs the metric of a small problem may be averaged."""
+    work = 2 * _tree.size(problem.latent) ** 2 * max(_tree.size(problem.data), 1)
+    return max(8, int(_DENSE_WORK // work))
+
+
+_information = jax.jit(information_matrix)
+
+
+@partial(jax.jit, static_argnames="count")
+def _make_keys(seed, stream, *, count):
+    return jax.random.split(jax.random.fold_in(jax.random.key(seed), stream), count)
 
 
 @partial(jax.jit, static_argnames="sampler")
-def _excite(problem, mean, keys, beta, free, *, sampler):
-    return sampler.excite(tempered_metric(problem, mean, beta, free), keys)
+def _excite(problem, mean, keys, beta, free, spread, *, sampler):
+    return sampler.excite(averaged_metric(problem, mean, spread, beta, free), keys)
 
 
 @partial(jax.jit, static_argnames="sampler")
-def _solve(problem, mean, b, start, residual, stop, beta, free, *, sampler):
-    solution, report = sampler.solve(tempered_metric(problem, mean, beta, free), b, start, residual, stop)
+def _solve(problem, mean, b, start, residual, stop, beta, free, spread, *, sampler):
+    metric = averaged_metric(problem, mean, spread, beta, free)
+    solution, report = sampler.solve(metric, b, start, residual, stop)
     return _tree.multiply(free, solution), report
 
 
@@ -43,39 +59,86 @@ class Draws:
     Parameters
     ----------
     problem : Problem
-        The problem whose metric is used.
+        The problem whose metric is used; the metric of a small one is made a matrix, others are only multiplied with.
     sampler : MGVI or Point
         How a deviation is made from a metric and a key.
     batch : int
-        Keys to a call of the compiled programs; fewer are filled up.
+        Keys to a call of the compiled programs; fewer are filled up. A small problem takes all keys at once.
     free : dict, optional
         1 for each latent site that varies, 0 for each that has no deviation.
+    dense : bool, optional
+        Whether the metric is made a matrix; by default, if the problem is small.
     """
 
-    def __init__(self, problem: Problem, sampler, batch: int, free: dict[str, Any] | None = None):
+    def __init__(
+        self, problem: Problem, sampler, batch: int, free: dict[str, Any] | None = None, dense: bool | None = None
+    ):
         self._problem = problem
         self._sampler = sampler
         self._batch = batch
-        self.free = free or {name: jnp.ones(()) for name in problem.latent}
+        self._noise: dict[Any, np.ndarray] = {}
+        self.dense = is_small(problem) if dense is None else dense
+        self.free = free or {name: number(1.0) for name in problem.latent}
 
-    def draw(self, mean, keys, stop: Stop, beta=1.0) -> tuple[Any, Report]:
-        """One deviation for each key."""
-        beta = number(beta)
+    def keys(self, seed: int, stream: int, count: int) -> Any:
+        """One key for each deviation; the same numbers give the same keys."""
+        if self.dense:
+            return [(seed, stream, i) for i in range(count)]
+        return self._problem.static.compiled.call(_make_keys, number(seed), number(stream), count=count)
+
+    def white(self, keys) -> np.ndarray:
+        """A row of standard normals for each key of a small problem, zeros if the sampler draws nothing."""
+        size = _tree.size(self._problem.latent)
+        if not self._sampler.draws:
+            return np.zeros((len(keys), size))
+        name = (keys[0], len(keys))
+        if name not in self._noise:  # rounds that share their keys ask again and again
+            self._noise = {name: np.stack([np.random.default_rng(key).standard_normal(size) for key in keys])}
+        return self._noise[name]
+
+    def information(self, mean, spread=None) -> np.ndarray:
+        """R^T R averaged over mean + spread, of a small problem."""
+        found = self._problem.static.compiled.call(_information, self._problem, mean, self._points(spread))
+        return np.asarray(found)
+
+    def metric(self, information: np.ndarray, beta: float = 1.0, free: dict[str, Any] | None = None) -> DenseMetric:
+        """The metric of a small problem, for directions that are free."""
+        latent, free = self._problem.latent, free or self.free
+        mask = np.concatenate([np.full(math.prod(leaf.shape), free[name]) for name, leaf in sorted(latent.items())])
+        return DenseMetric(np.eye(len(mask)) + beta * np.outer(mask, mask) * information, latent)
+
+    def draw(self, mean, keys, stop: Stop, beta=1.0, spread=None) -> tuple[Any, Report]:
+        """One deviation for each key, from the metric averaged over mean + spread (by default: at the mean)."""
+        if self.dense:
+            deviations = self.metric(self.information(mean, spread), beta).colour(self.white(keys))
+            none = np.zeros(len(keys), int)
+            return self.only_free(deviations), Report(none, none.astype(float), none)
+        spread, beta = self._points(spread), number(beta)
         parts = []
         for some in self._batches(keys):
-            excited = self._call(_excite, mean, some, beta, self.free)
-            parts.append(self._call(_solve, mean, *excited, numbers(stop), beta, self.free))
+            excited = self._call(_excite, mean, some, beta, self.free, spread)
+            parts.append(self._call(_solve, mean, *excited, numbers(stop), beta, self.free, spread))
         return _join(parts, keys.shape[0])
 
-    def solve(self, mean, b, stop: Stop, beta=1.0) -> tuple[Any, Report]:
-        """M^-1 b for a stack of right-hand sides."""
+    def solve(self, mean, b, stop: Stop, beta=1.0, spread=None) -> tuple[Any, Report]:
+        """M^-1 b for a stack of right-hand sides, by iteration."""
         count = jax.tree.leaves(b)[0].shape[0]
+        spread = self._points(spread)
         parts = []
         for index in self._batches(np.arange(count)):
             some = jax.tree.map(lambda leaf, index=index: leaf[index], b)
             zero = jax.tree.map(jnp.zeros_like, some)
-            parts.append(self._call(_solve, mean, some, zero, some, numbers(stop), number(beta), self.free))
+            parts.append(self._call(_solve, mean, some, zero, some, numbers(stop), number(beta), self.free, spread))
         return _join(parts, count)
+
+    def only_free(self, deviations):
+        """Deviations without those of sites that have none."""
+        return jax.tree.map(lambda f, d: d * f.astype(d.dtype), self.free, deviations)
+
+    def _points(self, spread):
+        if spread is not None:
+            return spread
+        return {name: np.zeros((1, *leaf.shape), leaf.dtype) for name, leaf in self._problem.latent.items()}
 
     def _batches(self, items):
         count = items.shape[0]
@@ -95,7 +158,7 @@ def _join(parts, count):
 
 def number(x):
     """A Python number as an array of a fixed type, so that one compiled program takes every value."""
-    return jnp.asarray(x, jnp.result_type(int) if isinstance(x, int) else jnp.result_type(float))
+    return np.asarray(x, jnp.result_type(int) if isinstance(x, int) else jnp.result_type(float))
 
 
 def numbers(tree):

@@ -5,10 +5,11 @@ It must not know data or a mean.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mgvi import _tree
 from mgvi.linalg import Report, Stop, solve
@@ -42,6 +43,7 @@ class MGVI:
 
     antithetic: bool = True
     coupled: bool = True
+    draws: ClassVar[bool] = True
 
     def draw(self, metric: FisherMetric, keys: jax.Array, stop: Stop = Stop()) -> tuple[Any, Report]:  # noqa: B008
         """One deviation for each key, stacked; the same key gives the same noise whatever the metric."""
@@ -75,6 +77,7 @@ class Point:
     """
 
     antithetic: bool = False
+    draws: ClassVar[bool] = False
 
     def draw(self, metric: FisherMetric, keys: jax.Array, stop: Stop = Stop()) -> tuple[Any, Report]:  # noqa: B008
         """Deviations that are zero, one a key."""
@@ -95,4 +98,5 @@ def with_partners(deviations: Any, antithetic: bool) -> Any:
     """All deviations of a round: those that were drawn and, if antithetic, their negatives."""
     if not antithetic:
         return deviations
-    return jax.tree.map(lambda d: jnp.concatenate([d, -d]), deviations)
+    # NumPy stays NumPy: on the host there is nothing to compile.
+    return jax.tree.map(lambda d: (np if isinstance(d, np.ndarray) else jnp).concatenate([d, -d]), deviations)

@@ -1,0 +1,155 @@
+"""Models with reference answers: statisticians' everyday models, their data, and what a long run says of them."""
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its arguments, and the reference mean and sd of its sites (None: take NUTS)."""
+
+    name: str
+    model: Callable
+    arguments: tuple
+    reference: dict[str, tuple[np.ndarray, np.ndarray]] | None
+
+
+def folder() -> Path:
+    """Where the data are."""
+    if "MGVI_DATA_DIR" not in os.environ:
+        raise SystemExit("Set MGVI_DATA_DIR to the folder with the data sets.")
+    return Path(os.environ["MGVI_DATA_DIR"])
+
+
+def eight_schools() -> Case:
+    where = folder() / "reference_posteriors" / "eight_schools-eight_schools_noncentered"
+    data = json.loads((where / "data.json").read_text())
+
+    def model(sigma, y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        tau = numpyro.sample("tau", dist.HalfCauchy(5.0))
+        with numpyro.plate("schools", 8):
+            theta = numpyro.sample("theta", dist.Normal(mu, tau))
+            numpyro.sample("y", dist.Normal(theta, sigma), obs=y)
+
+    arguments = jnp.asarray(data["sigma"], float), jnp.asarray(data["y"], float)
+    return Case("eight schools", model, arguments, _summary(where / "reference_summary.csv"))
+
+
+def german_credit() -> Case:
+    where = folder() / "reference_posteriors" / "german_credit_logistic"
+    data, reference = np.load(where / "data.npz"), np.load(where / "reference.npz")
+    features = (data["features"] - data["features"].mean(0)) / data["features"].std(0)
+    design = np.concatenate([features, np.ones((len(features), 1))], axis=1)
+
+    def model(design, bad):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([design.shape[1]]).to_event(1))
+        numpyro.sample("bad", dist.Bernoulli(logits=design @ w), obs=bad)
+
+    answer = {"w": (reference["identity_mean"], reference["identity_standard_deviation"])}
+    return Case("german credit", model, (jnp.asarray(design), jnp.asarray(data["bad"])), answer)
+
+
+def radon() -> Case:
+    where = folder() / "reference_posteriors" / "radon_minnesota"
+    data, reference = np.load(where / "data.npz"), np.load(where / "reference.npz")
+
+    def model(county, log_uranium, floor, floor_by_county, log_radon):
+        mean = numpyro.sample("county_mean", dist.Normal(0.0, 1.0))
+        scale = numpyro.sample("county_scale", dist.HalfNormal(1.0))
+        weight = numpyro.sample("weight", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        noise = numpyro.sample("log_radon_scale", dist.HalfNormal(1.0))
+        with numpyro.plate("counties", 85):
+            effect = numpyro.sample("county", dist.Normal(mean, scale))
+        linear = log_uranium * weight[0] + floor * weight[1] + floor_by_county * weight[2]
+        numpyro.sample("log_radon", dist.Normal(linear + effect[county], noise), obs=log_radon)
+
+    arguments = tuple(jnp.asarray(data[k]) for k in ("county", "log_uranium", "floor", "floor_by_county", "log_radon"))
+    names = {
+        "county": "county_effect",
+        "county_mean": "county_effect_mean",
+        "county_scale": "county_effect_scale",
+        "log_radon_scale": "log_radon_scale",
+        "weight": "weight",
+    }
+    answer = {
+        site: (reference[f"identity_{name}_mean"], reference[f"identity_{name}_standard_deviation"])
+        for site, name in names.items()
+    }
+    return Case("radon", model, arguments, answer)
+
+
+def random_walk() -> Case:
+    """Counts whose log-rate is a random walk of 198 steps, with unknown step size and level: 200 latents."""
+    rng = np.random.default_rng(1)
+    log_rate = 1.5 + np.cumsum(0.15 * rng.normal(size=198))
+
+    def model(counts):
+        level = numpyro.sample("level", dist.Normal(0.0, 2.0))
+        step = numpyro.sample("step", dist.LogNormal(-2.0, 1.0))
+        walk = numpyro.sample("walk", dist.GaussianRandomWalk(step, num_steps=198))
+        numpyro.sample("counts", dist.Poisson(jnp.exp(level + walk)), obs=counts)
+
+    return Case("random walk", model, (jnp.asarray(rng.poisson(np.exp(log_rate))),), None)
+
+
+def item_response() -> Case:
+    where = folder() / "reference_posteriors" / "irt_2pl-irt_2pl"
+    data = json.loads((where / "data.json").read_text())
+
+    def model(y):
+        sigma_theta = numpyro.sample("sigma_theta", dist.HalfCauchy(2.0))
+        sigma_a = numpyro.sample("sigma_a", dist.HalfCauchy(2.0))
+        mu_b = numpyro.sample("mu_b", dist.Normal(0.0, 5.0))
+        sigma_b = numpyro.sample("sigma_b", dist.HalfCauchy(2.0))
+        theta = numpyro.sample("theta", dist.Normal(0.0, sigma_theta).expand([y.shape[1]]).to_event(1))
+        a = numpyro.sample("a", dist.LogNormal(0.0, sigma_a).expand([y.shape[0]]).to_event(1))
+        b = numpyro.sample("b", dist.Normal(mu_b, sigma_b).expand([y.shape[0]]).to_event(1))
+        numpyro.sample("y", dist.Bernoulli(logits=a[:, None] * (theta - b[:, None])), obs=y)
+
+    return Case("item response", model, (jnp.asarray(data["y"]),), _summary(where / "reference_summary.csv"))
+
+
+def election() -> Case:
+    with gzip.open(folder() / "election88" / "polls.csv.gz", "rt") as file:
+        rows = [row for row in csv.DictReader(file) if row["y"]]
+    female, black, state, bush = (
+        jnp.asarray([int(float(row[key])) for row in rows]) for key in ("female", "black", "state", "y")
+    )
+
+    def model(female, black, state, bush):
+        b0 = numpyro.sample("b0", dist.Normal(0.0, 1.0))
+        gender = numpyro.sample("b_gender", dist.Normal(0.0, 1.0))
+        ethnicity = numpyro.sample("b_ethnicity", dist.Normal(0.0, 1.0))
+        sigma = numpyro.sample("sigma_state", dist.Uniform(0.0, 1.0))
+        with numpyro.plate("states", 51):
+            effect = numpyro.sample("b_state", dist.Normal(0.0, sigma))
+        logits = b0 + gender * female + ethnicity * black + effect[state]
+        numpyro.sample("bush", dist.Bernoulli(logits=logits), obs=bush)
+
+    return Case("election", model, (female, black, state - 1, bush), None)
+
+
+CASES = (eight_schools, german_credit, radon, random_walk, item_response, election)
+
+
+def _summary(path: Path) -> dict[str, tuple[Any, Any]]:
+    """Reference means and sds from a table with one row a number, such as `theta[3]`."""
+    columns: dict[str, tuple[list, list]] = {}
+    with path.open() as file:
+        for row in csv.DictReader(file):
+            mean, sd = columns.setdefault(row["name"].split("[")[0], ([], []))
+            mean.append(float(row["mean"]))
+            sd.append(float(row["sd"]))
+    return {name: (np.squeeze(np.array(m)), np.squeeze(np.array(s))) for name, (m, s) in columns.items()}

@@ -1,0 +1,60 @@
+"""A small positive definite matrix on trees, factorised on the host: solves and draws without iteration.
+
+A matrix over the entries of a tree comes in; solutions and draws, stacked along a leading axis, go out.
+It must not know where the matrix comes from.
+"""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mgvi import _tree
+
+
+class DenseMetric:
+    """A positive definite matrix M. Everything is done by NumPy, so there is nothing to compile.
+
+    Parameters
+    ----------
+    matrix : array
+        M, in the order of the leaves of `latent`.
+    latent : tree
+        Shapes and dtypes.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpy as np
+    >>> from mgvi.linalg import DenseMetric
+    >>> metric = DenseMetric(np.diag([2.0, 4.0]), jax.ShapeDtypeStruct((2,), jnp.float32))
+    >>> print(metric.solve(np.ones((1, 2))))
+    [[0.5  0.25]]
+    """
+
+    def __init__(self, matrix: np.ndarray, latent: Any):
+        self._matrix = np.asarray(matrix, np.float64)
+        self._latent = latent
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        """M^-1; not finite if M is not."""
+        if not np.all(np.isfinite(self._matrix)):
+            return np.full_like(self._matrix, np.nan)
+        inverse = np.linalg.inv(self._matrix)
+        return 0.5 * (inverse + inverse.T)
+
+    def solve(self, b: Any) -> Any:
+        """M^-1 b for a stack of right-hand sides."""
+        return _tree.from_rows(_tree.to_rows(b) @ self.inverse, self._latent)
+
+    def colour(self, noise: np.ndarray) -> Any:
+        """Draws of N(0, M^-1) from rows of white noise; not finite if M is not."""
+        if not np.all(np.isfinite(self._matrix)):
+            return _tree.from_rows(np.full_like(noise, np.nan), self._latent)
+        factor = np.linalg.cholesky(self._matrix)
+        return _tree.from_rows(np.linalg.solve(factor.T, noise.T).T, self._latent)
+
+    def quadratic(self, deviations: Any) -> np.ndarray:
+        """d^T M d for a stack of deviations."""
+        rows = _tree.to_rows(deviations).astype(np.float64)
+        return np.einsum("ij,ij->i", rows @ self._matrix, rows)
