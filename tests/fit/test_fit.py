@@ -237,3 +237,37 @@ def test_scale_of_many_weak_groups_does_not_collapse():
     sd = np.sqrt((p * tau**2).sum() / p.sum() - mean**2)
     assert abs(posterior.mean["tau"] - mean) < 0.3 * sd
     assert 0.5 < posterior.sd["tau"] / sd < 1.2
+
+
+def test_wiener_filter_of_a_field_with_gaps_is_exact(precision):
+    rng = np.random.default_rng(11)
+    where = np.arange(64)
+    prior = np.exp(-0.5 * (np.subtract.outer(where, where) / 6.0) ** 2)
+    values, vectors = np.linalg.eigh(prior)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    seen = where[where % 3 != 1]
+    noise = rng.uniform(0.2, 0.8, len(seen))
+    y = (root @ rng.normal(size=64))[seen] + noise * rng.normal(size=len(seen))
+
+    def model(root, seen, noise, y):
+        xi = numpyro.sample("xi", dist.Normal(0.0, 1.0).expand([64]).to_event(1))
+        field = numpyro.deterministic("field", root @ xi)
+        numpyro.sample("y", dist.Normal(field[seen], noise), obs=y)
+
+    gain = prior[:, seen] @ np.linalg.inv(prior[np.ix_(seen, seen)] + np.diag(noise**2))
+    mean, covariance = gain @ y, prior - gain @ prior[seen]
+    sd = np.sqrt(np.diag(covariance))
+    problem = mgvi.from_numpyro(model, jnp.asarray(root), seen, jnp.asarray(noise), jnp.asarray(y))
+    posterior = mgvi.fit(problem, seed=1, progress=False)
+    assert posterior.status is mgvi.Status.CONVERGED
+    assert np.max(np.abs(posterior.at_mean["field"] - mean) / sd) < 1e-4
+    many = posterior.sample(20_000, seed=2).samples
+    # 10 000 independent pairs: a covariance in units of both sds has a standard error of at most sqrt(2 / 10 000).
+    error = 5 * np.sqrt(2 / 10_000)
+    deviation = (many["field"] - mean) / sd
+    assert np.max(np.abs(deviation.T @ deviation / len(deviation) - covariance / np.outer(sd, sd))) < error
+    # The field's covariance is singular to rounding; that of the latent is not, and can be whitened.
+    precision_matrix = np.eye(64) + (root[seen].T / noise**2) @ root[seen]
+    latent_mean = np.linalg.solve(precision_matrix, root[seen].T @ (y / noise**2))
+    whitened = (many["xi"] - latent_mean) @ np.linalg.cholesky(precision_matrix)
+    assert np.max(np.abs(whitened.T @ whitened / len(whitened) - np.eye(64))) < error
