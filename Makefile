@@ -5,9 +5,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
+NAME :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types imports unit doctest slow format clean
+.PHONY: help venv demo test lint types imports unit doctest slow bench format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## *(.*)/\1|\2/' | awk -F'|' '{printf "  make %-8s  %s\n", $$1, $$2}'
@@ -51,10 +52,13 @@ doctest: $(STAMP)  ## the examples in docstrings and in the README
 slow: $(STAMP)  ## the slow tests
 	$(BIN)/python -m pytest -m slow tests || [ $$? -eq 5 ]
 
+bench: $(STAMP)  ## one measurement, as in `make bench NAME=cold`; without NAME, a list of them
+	$(BIN)/python -m benchmarks $(NAME)
+
 format: $(STAMP)  ## rewrite the files the way `make lint` wants them
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 clean:  ## remove the virtual environment, builds, caches and outputs
 	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests examples -type d -name __pycache__ -prune -exec rm -rf {} +
+	find src tests examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,41 @@
+"""Run one measurement and print its table: `python -m benchmarks NAME [--json FILE]`."""
+
+import argparse
+import importlib
+import json
+from pathlib import Path
+
+NAMES = {
+    "reference": "means and sds of everyday models against long runs (a few minutes)",
+    "cold": "seconds from nothing to a summary, in fresh processes, against NUTS (a few minutes)",
+}
+
+
+def text(value) -> str:
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    listed = "\n".join(f"  {name:10}{line}" for name, line in NAMES.items())
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks", epilog=f"names:\n{listed}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", nargs="?", choices=NAMES, metavar="NAME", help="what to measure; without it, a list")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    chosen = parser.parse_args()
+    if chosen.name is None:
+        print(listed)
+        return
+    rows = []
+    # A benchmark yields dicts with the same keys, its columns; each is printed as soon as it is there.
+    for row in importlib.import_module(f"benchmarks.{chosen.name}").run():
+        if not rows:
+            print(f"| {' | '.join(row)} |\n|{'---|' * len(row)}")
+        print(f"| {' | '.join(map(text, row.values()))} |", flush=True)
+        rows.append(row)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
