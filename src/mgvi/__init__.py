@@ -4,7 +4,7 @@ A Bayesian model and data come in; a posterior with full correlations goes out.
 Start with `from_numpyro`.
 """
 
-from mgvi import distributions
+from mgvi import distributions, fields
 from mgvi._version import __version__
 from mgvi.errors import FileError, FitError, MgviWarning, ModelError
 from mgvi.fit import Stage, fit
@@ -25,6 +25,7 @@ __all__ = [
     "Status",
     "__version__",
     "distributions",
+    "fields",
     "fit",
     "from_function",
     "from_numpyro",

@@ -55,6 +55,7 @@ def write(path: Any, arrays: dict[str, dict[str, Any]], facts: dict, problem) ->
         if path.exists():
             os.replace(path, old)
         os.replace(temporary, path)
+        _sync_folder(path.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -65,6 +66,20 @@ def _write_synced(path, payload):
         file.write(payload)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _sync_folder(path):
+    """A rename survives a power failure once its folder is on disk; not every system can sync a folder."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
 
 
 def read(path: Any, problem) -> tuple[dict[str, dict[str, np.ndarray]], dict]:

@@ -28,6 +28,15 @@ def random_normal(key: jax.Array, like):
     return jax.tree.unflatten(treedef, parts)
 
 
+def random_signs(key: jax.Array, like):
+    """A tree of independent signs, 1 or -1, with the shapes and dtypes of `like`."""
+    leaves, treedef = jax.tree.flatten(like)
+    keys = jax.random.split(key, max(len(leaves), 1))
+    return jax.tree.unflatten(
+        treedef, [jax.random.rademacher(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=False)]
+    )
+
+
 def zeros(like):
     """A tree of zeros with the shapes and dtypes of `like`."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
@@ -51,6 +60,11 @@ def subtract(a, b):
 def scale(factor, tree):
     """A tree times a number."""
     return jax.tree.map(lambda leaf: factor * leaf, tree)
+
+
+def divide(a, b):
+    """Quotient of two trees, entry by entry."""
+    return jax.tree.map(jnp.divide, a, b)
 
 
 def multiply(a, b):

@@ -58,7 +58,7 @@ class Check(NamedTuple):
         if self.pareto_k >= _TRUSTED:
             return (
                 f"the posterior is not Gaussian in the latent space ({k}, above 0.7): a funnel, a curved ridge or a "
-                "heavy tail. Means are often still good, sds of scale parameters often too small; check against NUTS."
+                "heavy tail. Sds of scale parameters are often too small, other means mostly good; check against NUTS."
             )
         sites, worst = self.sites, max(self.sites, key=lambda n: self.shift[n] + abs(np.log(self.ratio[n])))
         return (
@@ -125,6 +125,7 @@ class Posterior:
         self._sampler = sampler or MGVI()
         self._free = free
         self._spread = spread
+        self._is_weighted = False
 
     def __len__(self) -> int:
         return jax.tree.leaves(self.deviations)[0].shape[0]
@@ -214,8 +215,11 @@ class Posterior:
 
     @cached_property
     def check(self) -> Check | None:
-        """Importance weights of the samples against the exact posterior; None for problems too large for them."""
-        if not is_small(self.problem) or not self._sampler.draws or len(self) < 100:
+        """Importance weights of the samples against the exact posterior.
+
+        None for problems too large for them, and for samples that were drawn by them.
+        """
+        if self._is_weighted or not is_small(self.problem) or not self._sampler.draws or len(self) < 100:
             return None
         weights, k = self._weights()
         shift, ratio = {}, {}
@@ -245,6 +249,7 @@ class Posterior:
         steps = (np.arange(n) + np.random.default_rng(seed).random()) / n
         index = np.minimum(np.searchsorted(np.cumsum(weights), steps), len(pool) - 1)
         pool.deviations = {name: np.asarray(d)[index] for name, d in pool.deviations.items()}
+        pool._is_weighted = True
         return pool
 
     def _weights(self) -> tuple[np.ndarray, float]:

@@ -151,11 +151,28 @@ class FisherMetric:
         """M v."""
         return _tree.add(v, self.rmatvec(self.matvec(v)))
 
+    def mv_stack(self, v):
+        """M v for a stack of vectors."""
+        if jax.tree.leaves(v)[0].shape[0] > 1:
+            return jax.vmap(self.mv)(v)
+        one = self.mv(jax.tree.map(lambda leaf: leaf[0], v))  # an axis of length 1 would cost a pass here and there
+        return jax.tree.map(lambda leaf: leaf[None], one)
+
     def solve(self, b, stop: Stop = Stop(), precondition=None) -> tuple[Any, Report]:  # noqa: B008
         """M^-1 b for one right-hand side, by conjugate gradients."""
         one = jax.tree.map(lambda leaf: leaf[None], b)
-        x, report = solve(jax.vmap(self.mv), one, stop=stop, precondition=precondition)
+        x, report = solve(self.mv_stack, one, stop=stop, precondition=precondition)
         return jax.tree.map(lambda leaf: leaf[0], (x, report))
+
+    def diagonal(self, key: jax.Array, probes: int):
+        """An estimate of the diagonal of M, from signs in the data space; at least 1."""
+
+        def add(total, key):
+            pulled = self.rmatvec(_tree.random_signs(key, self.white))
+            return _tree.add(total, _tree.multiply(pulled, pulled)), None
+
+        total, _ = lax.scan(add, _tree.zeros(self.latent), jax.random.split(key, probes))
+        return jax.tree.map(lambda t: 1 + t / probes, total)
 
     def noise(self, key: jax.Array):
         """White noise in the data space and in the latent space."""
@@ -208,9 +225,13 @@ def averaged_metric(problem: Problem, mean: Latent, spread: Latent, beta: Any, f
 
     `beta` is the power that the likelihood is raised to. A spread of one zero gives the metric at the mean.
     """
-    root = jnp.sqrt(beta / jax.tree.leaves(spread)[0].shape[0])
+    count = jax.tree.leaves(spread)[0].shape[0]
+    root = jnp.sqrt(beta / count)
 
     def stacked(mean):
+        if count == 1:
+            point = jax.tree.map(lambda m, d: m + d[0], mean, spread)
+            return _tree.scale(root, whitened(problem, point))
         points = jax.tree.map(lambda m, d: m + d, mean, spread)
         return _tree.scale(root, jax.vmap(partial(whitened, problem))(points))
 

@@ -34,6 +34,8 @@ class Checkpoint:
         self._settings = settings
         if self._folder.exists() and not self._folder.is_dir():
             raise FileError(f"checkpoint={str(folder)!r} is a file; give a folder.")
+        for unfinished in self._folder.glob(".round-*"):  # what a crash while writing left behind
+            shutil.rmtree(unfinished, ignore_errors=True)
 
     def write(self, state: State, history: list[dict]) -> None:
         """Store the state after the last round of `history`."""

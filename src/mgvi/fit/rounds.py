@@ -18,8 +18,11 @@ from mgvi.fit.schedule import Settings
 from mgvi.linalg import Stop
 from mgvi.minimizers import Limits, NewtonReport
 from mgvi.problem import Problem
-from mgvi.samplers import Draws, numbers, with_partners
+from mgvi.samplers import Draws, number, numbers, with_partners
 from mgvi.status import Status
+
+_FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
+_SMALL_SITE = 4096  # entries of a site that may be extrapolated in a large problem
 
 
 class State(NamedTuple):
@@ -55,9 +58,9 @@ class _Measured(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("antithetic", "minimizer"))
-def _minimize(problem, mean, deviations, inverse, knobs: _Knobs, free, *, antithetic, minimizer):
+def _minimize(problem, mean, deviations, inverse, diagonal, knobs: _Knobs, free, *, antithetic, minimizer):
     """Minimise the sampled KL over the mean; also the gradient of each pair minus their mean."""
-    objective = SampledKL(problem, with_partners(deviations, antithetic), knobs.beta, free, inverse)
+    objective = SampledKL(problem, with_partners(deviations, antithetic), knobs.beta, free, inverse, diagonal)
     new, (kl, gradients, _), newton_report = minimizer.minimize(objective, mean, knobs.newton)
     count = jax.tree.leaves(deviations)[0].shape[0]
     pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
@@ -67,7 +70,14 @@ def _minimize(problem, mean, deviations, inverse, knobs: _Knobs, free, *, antith
 
 @jax.jit
 def _shift(mean, new, deviations):
-    return _measure_shift(mean, new, deviations, jnp)
+    return _measure_shift(mean, new, deviations, jnp, _FLOOR)
+
+
+@jax.jit
+def _blend(old, new, weight):
+    """Deviations on the way from old to new ones of the same keys, and how far apart those are, site by site."""
+    change = {name: _rms(new[name] - old[name], jnp) / _spread(new[name], jnp) for name in new}
+    return jax.tree.map(lambda a, b: a + weight * (b - a), old, new), change
 
 
 @jax.jit
@@ -77,19 +87,19 @@ def _centred(pairs):
 
 @jax.jit
 def _noise(moves, deviations):
-    return _standard_error(moves, deviations, jnp)
+    return _standard_error(moves, deviations, jnp, _FLOOR)
 
 
-def _measure_shift(mean, new, deviations, xp):
-    return {name: _rms(new[name] - mean[name], xp) / _spread(d, xp) for name, d in deviations.items()}
+def _measure_shift(mean, new, deviations, xp, floor=0.0):
+    return {name: _rms(new[name] - mean[name], xp) / _spread(d, xp, floor) for name, d in deviations.items()}
 
 
-def _standard_error(moves, deviations, xp):
+def _standard_error(moves, deviations, xp, floor=0.0):
     """Scatter of where each pair alone would move the mean, over the root of their number, in rms deviations."""
     count = jax.tree.leaves(moves)[0].shape[0]
     share = 1 / max(count * (count - 1), 1)
     return {
-        name: xp.sqrt(xp.mean(xp.sum(m * m, axis=0)) * share) / _spread(deviations[name], xp)
+        name: xp.sqrt(xp.mean(xp.sum(m * m, axis=0)) * share) / _spread(deviations[name], xp, floor)
         for name, m in moves.items()
     }
 
@@ -98,10 +108,10 @@ def _rms(x, xp):
     return xp.sqrt(xp.mean(x * x))
 
 
-def _spread(deviations, xp):
-    """rms deviation of a site; 1, the prior's, for a site that has none."""
+def _spread(deviations, xp, floor=0.0):
+    """rms deviation of a site, at least the floor; 1, the prior's, for a site that has none."""
     spread = _rms(deviations, xp)
-    return xp.where(spread > 0, spread, 1.0)
+    return xp.where(spread > 0, xp.maximum(spread, floor), 1.0)
 
 
 def _entry_spread(deviations):
@@ -136,10 +146,10 @@ class Rounds:
         state, report, moved, measured = run(state, keys, settings, shrink)
         return state, _record(*jax.device_get((report, moved, measured)))
 
-    def _minimized(self, mean, deviations, inverse, settings):
-        cg = Stop(settings.newton_residual, 0.0, settings.newton_cg)
+    def _minimized(self, mean, deviations, inverse, diagonal, settings):
+        cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
         knobs = numbers(_Knobs(settings.beta, Limits(settings.newton_steps, settings.newton_decrement, cg)))
-        arguments = (self._problem, mean, deviations, inverse, knobs, self._moving)
+        arguments = (self._problem, mean, deviations, inverse, diagonal, knobs, self._moving)
         return self._problem.static.compiled.call(_minimize, *arguments, **self._static)
 
     def _run_dense(self, state, keys, settings, shrink):
@@ -150,42 +160,63 @@ class Rounds:
         new = self._draws.only_free(self._draws.metric(information, settings.beta).colour(self._draws.white(keys)))
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
         old, weight = state.deviations, settings.weight
-        if settings.fresh or len(keys) != jax.tree.leaves(old)[0].shape[0]:
+        if settings.fresh or self._is_other(old, keys):
             old, weight = new, max(weight, 1.0)  # other keys: nothing to compare with
         change = {name: _rms(d - old[name], np) / _spread(d, np) for name, d in new.items()}
         share = min(weight, 1.0)
         deviations = {name: (old[name] + share * (d - old[name])).astype(d.dtype) for name, d in new.items()}
         metric = self._draws.metric(information, settings.beta, self._moving)
         inverse = metric.inverse.astype(jax.tree.leaves(deviations)[0].dtype)
-        mean, pairs, moved = _tree.on_host(self._minimized(state.mean, deviations, inverse, settings))
+        mean, pairs, moved = _tree.on_host(self._minimized(state.mean, deviations, inverse, None, settings))
         finite = moved.finite and all(np.all(np.isfinite(x)) for x in jax.tree.leaves((mean, deviations)))
-        move = {name: (mean[name] - m) / _entry_spread(deviations[name]) for name, m in state.mean.items()}
-        size = sum(float(np.sum(m * m)) for m in state.move.values()) or 1.0
-        cosine = sum(float(np.sum(m * move[name])) for name, m in state.move.items()) / size
-        square = sum(float(np.sum(m * m)) for m in move.values()) / size
+        beyond, move, along = self._extrapolate(state, mean, deviations, weight)
         moves = metric.solve({name: g - g.mean(axis=0) for name, g in pairs.items()})
         measured = _Measured(
             _measure_shift(state.mean, mean, deviations, np),
             _standard_error(moves, deviations, np),
             change,
-            (cosine, square),
+            along,
         )
-        beyond = {n: (m + max(weight, 1.0) * (mean[n] - m)).astype(m.dtype) for n, m in state.mean.items()}
         return State(beyond, deviations, move), None, moved._replace(finite=finite), measured
+
+    def _extrapolate(self, state, mean, deviations, weight):
+        """The mean, beyond it where a weight above 1 asks for that, the move, and how it compares with the last one.
+
+        Of a large problem only the small sites, which creep while the large ones follow, are looked at.
+        """
+        names = [n for n, leaf in self._problem.latent.items() if self._draws.dense or _tree.size(leaf) <= _SMALL_SITE]
+        old, new, spread = _tree.on_host([{n: tree[n] for n in names} for tree in (state.mean, mean, deviations)])
+        move = {n: (new[n] - old[n]) / _entry_spread(spread[n]) for n in names}
+        last = state.move or {n: np.zeros_like(m) for n, m in move.items()}
+        size = sum(float(np.sum(m * m)) for m in last.values()) or 1.0
+        cosine = sum(float(np.sum(m * last[n])) for n, m in move.items()) / size
+        square = sum(float(np.sum(m * m)) for m in move.values()) / size
+        beyond = {n: (old[n] + max(weight, 1.0) * (new[n] - old[n])).astype(old[n].dtype) for n in names}
+        return {**mean, **beyond}, move, (cosine, square)
 
     def _run_iterative(self, state, keys, settings, shrink):
         compiled = self._problem.static.compiled
         stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
         spread = self.spread(state, settings)
-        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, spread)
+        diagonal = self._draws.diagonal(state.mean, settings.beta, spread) if settings.precondition else None
+        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, spread, diagonal)
         if shrink != 1:
             deviations = _tree.scale(shrink, deviations)
-        mean, pairs, moved = self._minimized(state.mean, deviations, None, settings)
+        change = None
+        if not settings.fresh and state.deviations is not None and not self._is_other(state.deviations, keys):
+            weight = number(min(settings.weight, 1.0))
+            deviations, change = compiled.call(_blend, state.deviations, deviations, weight)
+        mean, pairs, moved = self._minimized(state.mean, deviations, None, diagonal, settings)
         measured = _Measured(compiled.call(_shift, state.mean, mean, deviations))
+        mean, move, along = self._extrapolate(state, mean, deviations, settings.weight)
+        measured = measured._replace(along=along, change=change)
         if settings.measure_noise and settings.pairs > 1:
-            moves, _ = self._draws.solve(mean, compiled.call(_centred, pairs), stop, settings.beta, spread)
+            moves, _ = self._draws.solve(mean, compiled.call(_centred, pairs), stop, settings.beta, spread, diagonal)
             measured = measured._replace(noise=compiled.call(_noise, moves, deviations))
-        return State(mean, deviations), report, moved, measured
+        return State(mean, deviations, move), report, moved, measured
+
+    def _is_other(self, deviations, keys) -> bool:
+        return jax.tree.leaves(deviations)[0].shape[0] != len(keys)
 
     def spread(self, state: State, settings: Settings) -> Any:
         """The deviations to average the metric over: some of the last round's, or None for the metric at the mean."""

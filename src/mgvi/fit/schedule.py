@@ -43,6 +43,7 @@ PAPER = (
     *(Stage(pairs=1 + k, cg=25 + 75 * k // 10, newton=3 + k, rounds=1) for k in range(1, 11)),
 )
 
+_FEW = 3  # rounds with the whole likelihood and one pair
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
 
@@ -59,8 +60,10 @@ class Settings:
     newton_decrement: float = 0.0
     newton_cg: int = 100
     newton_residual: float = 0.1
+    newton_share: float = 0.0
     fresh: bool = True  # new keys this round, or those of the rounds before
     measure_noise: bool = False
+    precondition: bool = False  # by an estimate of the metric's diagonal
     spread: int = 0  # pairs of the last round that the metric of the draws is averaged over; 0: at the mean
     # For problems whose metric is a matrix: weight of the new deviations against the last round's, if those have the
     # same keys; above 1, of the mean's move instead.
@@ -130,7 +133,10 @@ class Automatic:
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
-            return self._settling(last["pairs"])
+            return self._settling(self._base if self._dense else 1)
+        if last["pairs"] < self._base:  # a few rounds with one pair bring a large problem near its place
+            few = [record for record in history if record["measure_noise"]]
+            return self._settling(1 if len(few) < _FEW else self._base, 0.5)
         weight = self._weight(history)
         if not self._is_settled(last, weight):
             return self._settling(last["pairs"], min(max(weight, 0.5), 5.0))
@@ -157,6 +163,8 @@ class Automatic:
         The move of the last round times this number is where the rounds lead to, were they linear.
         """
         last, before = history[-1], history[-2]
+        if not self._dense:
+            return 0.5
         if last["along"] is None or before["pairs"] != last["pairs"] or before["beta"] < 1 or before["shift"] > 1:
             return 1.0
         cosine, square = last["along"]
@@ -167,37 +175,41 @@ class Automatic:
         if last["newton_status"] == Status.NO_DESCENT:
             return 3.0
         if last["newton_steps"] <= 4 and last["shortest_step"] == 1.0:
-            return 100.0
+            return 100.0 if self._dense else 10.0
         return 10.0 if last["newton_steps"] <= 8 else 3.0
 
     def _tempering(self, beta: float) -> Settings:
         return Settings(
-            pairs=self._base,
+            pairs=self._base if self._dense else 1,
             beta=beta,
-            draw_residual=1e-2,
-            draw_energy=1e-3 * self._latents,
+            draw_residual=5e-3,
+            draw_energy=0.0,
             draw_cg=self._cg,
-            newton_steps=15,
-            newton_decrement=0.5,
+            newton_steps=15 if self._dense else 8,
+            newton_decrement=0.5 if self._dense else 2.0,
             newton_cg=self._cg,
             newton_residual=0.05,
-            fresh=not self._dense,
+            newton_share=0.01,
+            fresh=False,
             spread=self._spread,
+            precondition=not self._dense,
             weight=0.5 if self._dense else 1.0,
         )
 
     def _settling(self, pairs: int, weight: float = 1.0) -> Settings:
         return Settings(
             pairs=pairs,
-            draw_residual=1e-3,
+            draw_residual=2e-3,
             draw_energy=1e-4 * self._latents,
             draw_cg=self._cg,
             newton_steps=15,
-            newton_decrement=1e-4 if self._dense else 1e-2,
+            newton_decrement=1e-4 if self._dense else max(1e-2, 1e-5 * self._latents),
             newton_cg=self._cg,
             newton_residual=0.01,
+            newton_share=0.0 if self._dense else 0.01,
             fresh=False,
             measure_noise=True,
             spread=self._spread,
+            precondition=not self._dense,
             weight=weight,
         )

@@ -4,9 +4,9 @@ A matrix-free product and right-hand sides, stacked along a leading axis, come i
 It must not know what the operator is.
 
 With `coupled=True` all right-hand sides search one common Krylov space (block conjugate gradients, with the residuals
-kept orthonormal by a two-pass Cholesky-QR); otherwise each has its own. Both are one loop: without coupling the small
-matrices are diagonal. A coupled solve that loses rank or accuracy hands over to an uncoupled one, and the residuals in
-the report are always those of the solution itself, not of the recursion.
+kept orthonormal by a two-pass Cholesky-QR); otherwise each has its own. A coupled solve that loses rank or accuracy
+hands over to an uncoupled one, and the residuals in the report are always those of the solution itself, not of the
+recursion.
 """
 
 from collections.abc import Callable
@@ -34,12 +34,17 @@ class Stop(NamedTuple):
     """When a solve ends; plain numbers or traced ones, so that changing them does not recompile.
 
     Either every residual is below `residual` times its right-hand side, or the energy has decreased by less than
-    `energy` over the last iterations, or `iterations` have been made.
+    `energy`, or less than `share` of the decrease so far, over the last iterations, or `iterations` have been made.
     """
 
     residual: Any = 1e-5
     energy: Any = 0.0
     iterations: Any = 1000
+    share: Any = 0.0
+
+    def gains(self, recent, total):
+        """Whether the last iterations decreased the energy enough to go on."""
+        return jnp.sum(recent, axis=0) > jnp.maximum(self.energy, self.share * total)
 
 
 class _State(NamedTuple):
@@ -49,6 +54,7 @@ class _State(NamedTuple):
     s: Any  # search directions
     c: jax.Array  # residuals in terms of q
     recent: jax.Array  # energy decreases of the last iterations
+    total: jax.Array  # energy decrease so far
     best: jax.Array
     healthy: jax.Array
 
@@ -78,7 +84,8 @@ def solve(
     coupled : bool
         Whether all right-hand sides share one Krylov space.
     precondition : callable, optional
-        An approximation of the inverse of A, positive definite, on stacks.
+        An approximation P of the inverse of A, positive definite, on stacks. Residuals are then measured in the norm
+        r^T P r, in which all directions count alike if P is good.
     residual : tree, optional
         b - A x0, if it is known.
 
@@ -97,7 +104,8 @@ def solve(
     True 0
     """
     precondition = precondition or (lambda v: v)
-    scale = jnp.sqrt(_diagonal(b, b))
+    size_of = lambda r: jnp.sqrt(_diagonal(r, precondition(r)))
+    scale = size_of(b)
     goal = stop.residual * scale
     if x0 is None:
         x0, residual = jax.tree.map(jnp.zeros_like, b), b
@@ -109,62 +117,91 @@ def solve(
         return (turn < (2 if coupled else 1)) & ~satisfied & (used < stop.iterations)
 
     def one_pass(state):
-        # The second pass takes over, uncoupled and from the true residual, where the coupling has lost its accuracy.
         x, r, used, turn, _ = state
-        x, used, satisfied = _run(mv, x, r, stop, goal, used, coupled & (turn == 0), precondition)
+        x, used, satisfied = run(x, r, used, turn)
         return x, _tree.subtract(b, mv(x)), used, turn + 1, satisfied
+
+    def run(x, r, used, turn):
+        separate = lambda x, r, used: _run_separate(mv, x, r, stop, goal, used, precondition)
+        if not coupled:
+            return separate(x, r, used)
+        # The second pass takes over, uncoupled and from the true residual, where the coupling has lost its accuracy.
+        together = lambda x, r, used: _run_coupled(mv, x, r, stop, goal, used, precondition)
+        return lax.cond(turn == 0, together, separate, x, r, used)
 
     start = (x0, residual, jnp.zeros((), int), jnp.zeros((), int), jnp.array(False))
     x, r, used, _, satisfied = lax.while_loop(unfinished, one_pass, start)
-    return x, _report(r, scale, stop, used, satisfied)
+    return x, _report(size_of(r), scale, stop, used, satisfied)
 
 
-def _report(r, scale, stop, used, satisfied):
-    residual = jnp.sqrt(_diagonal(r, r))
+def _report(residual, scale, stop, used, satisfied):
     met = residual <= 2 * stop.residual * scale + 10 * jnp.finfo(residual.dtype).eps * scale
     missed = jnp.where(used >= stop.iterations, Status.ITERATION_LIMIT, Status.STAGNATED)
-    by_energy = satisfied & jnp.any(stop.energy > 0)
+    by_energy = satisfied & jnp.any((stop.energy > 0) | (stop.share > 0))
     status = jnp.where(met | by_energy, Status.CONVERGED, missed)
     status = jnp.where(jnp.isfinite(residual), status, Status.NOT_FINITE)
     relative = residual / jnp.where(scale > 0, scale, 1.0)
     return Report(jnp.broadcast_to(used, relative.shape), relative, status)
 
 
-def _run(mv, x0, r, stop, goal, used, coupled, precondition):
-    """One pass of (block) conjugate gradients; returns solutions, iterations so far, and whether the goal is met."""
-    count = goal.shape[0]
-    eye = jnp.eye(count, dtype=goal.dtype)
-    pattern = jnp.where(coupled, jnp.ones_like(eye), eye)
+def _run_separate(mv, x, r, stop, goal, used, precondition):
+    """Conjugate gradients for each right-hand side: solutions, iterations so far, and whether the goal is met."""
 
-    def gram(u, v):
-        return pattern * _gram(u, v)
+    def is_open(state):
+        _, _, _, _, gamma, recent, total, _ = state
+        return jnp.any((jnp.sqrt(gamma) > goal) & stop.gains(recent, total))
+
+    def proceed(state):
+        return state[-1] & (state[0] < stop.iterations) & is_open(state)
+
+    def step(state):
+        i, x, r, s, gamma, recent, total, _ = state
+        a_s = mv(s)
+        curvature = _diagonal(s, a_s)
+        length = jnp.where(curvature > 0, gamma / jnp.where(curvature > 0, curvature, 1.0), 0.0)
+        x, r = _tree.add(x, _scaled(length, s)), _tree.subtract(r, _scaled(length, a_s))
+        z = precondition(r)
+        new = _diagonal(r, z)
+        s = _tree.add(z, _scaled(jnp.where(gamma > 0, new / jnp.where(gamma > 0, gamma, 1.0), 0.0), s))
+        decrease = length * gamma
+        recent = jnp.roll(recent, 1, axis=0).at[0].set(decrease)
+        return i + 1, x, r, s, new, recent, total + decrease, jnp.all(jnp.isfinite(new))
+
+    z = precondition(r)
+    recent = jnp.full((_WINDOW, goal.shape[0]), jnp.inf, goal.dtype)
+    start = (used, x, r, z, _diagonal(r, z), recent, jnp.zeros_like(goal), jnp.array(True))
+    end = lax.while_loop(proceed, step, start)
+    return end[1], end[0], end[-1] & ~is_open(end)
+
+
+def _run_coupled(mv, x0, r, stop, goal, used, precondition):
+    """Block conjugate gradients; returns solutions, iterations so far, and whether the goal is met."""
+    count = goal.shape[0]
 
     def orthonormal(w, z):
         """w = q r with q orthonormal in the preconditioned product; z = P w is carried along."""
-        first = _cholesky(gram(w, z), coupled)
+        first = _cholesky(_gram(w, z))
         inverse = _triangular_inverse(first)
         w, z = _mix(inverse, w), _mix(inverse, z)
-        if count == 1:
-            return w, z, first
-        second = _cholesky(gram(w, z), coupled)  # again: one pass is not orthogonal to rounding
+        second = _cholesky(_gram(w, z))  # again: one pass is not orthogonal to rounding
         inverse = _triangular_inverse(second)
         return _mix(inverse, w), _mix(inverse, z), (first @ second).T  # rows mix: w_old = total @ w
 
     q, z, c = orthonormal(r, precondition(r))
     size = jnp.sqrt(jnp.sum(c * c, axis=0))
     recent = jnp.full((_WINDOW, count), jnp.inf, goal.dtype)
-    start = _State(used, x0, q, z, c, recent, size, jnp.array(True))
+    start = _State(used, x0, q, z, c, recent, jnp.zeros_like(goal), size, jnp.array(True))
 
     def is_open(state):
         size = jnp.sqrt(jnp.sum(state.c**2, axis=0))
-        return jnp.any((size > goal) & (jnp.sum(state.recent, axis=0) > stop.energy))
+        return jnp.any((size > goal) & stop.gains(state.recent, state.total))
 
     def proceed(state):
         return state.healthy & (state.i < stop.iterations) & is_open(state)
 
     def step(state):
         a_s = mv(state.s)
-        factor = _triangular_inverse(_cholesky(gram(state.s, a_s), coupled))
+        factor = _triangular_inverse(_cholesky(_gram(state.s, a_s)))
         inverse = factor.T @ factor
         weights = inverse @ state.c
         w = _tree.subtract(state.q, _mix(inverse, a_s))
@@ -178,7 +215,7 @@ def _run(mv, x0, r, stop, goal, used, coupled, precondition):
         healthy = finite & jnp.all(size <= 1e3 * jnp.maximum(state.best, goal))
         x = _tree.add(state.x, _mix(jnp.where(finite, weights, 0.0).T, state.s))
         recent = jnp.roll(state.recent, 1, axis=0).at[0].set(decrease)
-        return _State(state.i + 1, x, q, s, c, recent, jnp.minimum(state.best, size), healthy)
+        return _State(state.i + 1, x, q, s, c, recent, state.total + decrease, jnp.minimum(state.best, size), healthy)
 
     end = lax.while_loop(proceed, step, start)
     return end.x, end.i, end.healthy & ~is_open(end)
@@ -197,7 +234,14 @@ def _gram(u, v):
 
 
 def _diagonal(u, v):
-    return jnp.diagonal(_gram(u, v))
+    """Inner products of the pairs at the same place."""
+    products = jax.tree.map(lambda a, b: jnp.sum(a * b, axis=tuple(range(1, a.ndim))), u, v)
+    return sum(jax.tree.leaves(products))
+
+
+def _scaled(factors, stack):
+    """Each entry of a stack times its own number."""
+    return jax.tree.map(lambda a: factors.reshape(-1, *(1,) * (a.ndim - 1)) * a, stack)
 
 
 def _mix(matrix, stack):
@@ -205,16 +249,12 @@ def _mix(matrix, stack):
     return jax.tree.map(lambda a: jnp.tensordot(matrix, a, axes=1, precision=lax.Precision.HIGHEST), stack)
 
 
-def _cholesky(square, coupled):
+def _cholesky(square):
     """Cholesky factor of a Gram matrix that may have lost rank: a shift at the level of rounding keeps it positive."""
     limits = jnp.finfo(square.dtype)
-    if square.shape[0] == 1:
-        return jnp.sqrt(square + limits.tiny)
-    shift = jnp.where(coupled, 4 * limits.eps * jnp.trace(square), 0.0) + limits.tiny
+    shift = 4 * limits.eps * jnp.trace(square) + limits.tiny
     return jnp.linalg.cholesky(0.5 * (square + square.T) + shift * jnp.eye(square.shape[0], dtype=square.dtype))
 
 
 def _triangular_inverse(factor):
-    if factor.shape[0] == 1:
-        return 1 / factor
     return jax.scipy.linalg.solve_triangular(factor, jnp.eye(factor.shape[0], dtype=factor.dtype), lower=True)

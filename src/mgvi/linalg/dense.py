@@ -36,23 +36,30 @@ class DenseMetric:
         self._latent = latent
 
     @cached_property
-    def inverse(self) -> np.ndarray:
-        """M^-1; not finite if M is not."""
-        if not np.all(np.isfinite(self._matrix)):
+    def _factor(self) -> np.ndarray:
+        """Cholesky factor; not finite if M is not, or not positive definite to rounding."""
+        try:
+            return np.linalg.cholesky(self._matrix)
+        except np.linalg.LinAlgError:
             return np.full_like(self._matrix, np.nan)
-        inverse = np.linalg.inv(self._matrix)
-        return 0.5 * (inverse + inverse.T)
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        """M^-1; not finite if M has no factor."""
+        if not np.all(np.isfinite(self._factor)):
+            return np.full_like(self._matrix, np.nan)
+        root = np.linalg.inv(self._factor)
+        return root.T @ root
 
     def solve(self, b: Any) -> Any:
         """M^-1 b for a stack of right-hand sides."""
         return _tree.from_rows(_tree.to_rows(b) @ self.inverse, self._latent)
 
     def colour(self, noise: np.ndarray) -> Any:
-        """Draws of N(0, M^-1) from rows of white noise; not finite if M is not."""
-        if not np.all(np.isfinite(self._matrix)):
+        """Draws of N(0, M^-1) from rows of white noise; not finite if M has no factor."""
+        if not np.all(np.isfinite(self._factor)):
             return _tree.from_rows(np.full_like(noise, np.nan), self._latent)
-        factor = np.linalg.cholesky(self._matrix)
-        return _tree.from_rows(np.linalg.solve(factor.T, noise.T).T, self._latent)
+        return _tree.from_rows(np.linalg.solve(self._factor.T, noise.T).T, self._latent)
 
     def quadratic(self, deviations: Any) -> np.ndarray:
         """d^T M d for a stack of deviations."""

@@ -16,6 +16,7 @@ from mgvi import _tree
 from mgvi.linalg import DenseMetric, Report, Stop
 from mgvi.problem import Problem, averaged_metric, information_matrix
 
+_PROBES = 32  # for the diagonal of the metric
 _DENSE_LATENTS = 1000  # up to so many latents, and
 _DENSE_JACOBIAN = 10_000_000  # so many entries of R, a matrix is cheaper than iterations
 _DENSE_WORK = 5e8  # multiplications of an average over points
@@ -38,7 +39,8 @@ _information = jax.jit(information_matrix)
 
 @partial(jax.jit, static_argnames="count")
 def _make_keys(seed, stream, *, count):
-    return jax.random.split(jax.random.fold_in(jax.random.key(seed), stream), count)
+    # Not split: the first of many keys are the same as those of few, so a fit goes on smoothly when pairs are added.
+    return jax.vmap(partial(jax.random.fold_in, jax.random.fold_in(jax.random.key(seed), stream)))(jnp.arange(count))
 
 
 @partial(jax.jit, static_argnames="sampler")
@@ -46,10 +48,16 @@ def _excite(problem, mean, keys, beta, free, spread, *, sampler):
     return sampler.excite(averaged_metric(problem, mean, spread, beta, free), keys)
 
 
+@jax.jit
+def _diagonal(problem, mean, seed, beta, free, spread):
+    return averaged_metric(problem, mean, spread, beta, free).diagonal(jax.random.key(seed), _PROBES)
+
+
 @partial(jax.jit, static_argnames="sampler")
-def _solve(problem, mean, b, start, residual, stop, beta, free, spread, *, sampler):
+def _solve(problem, mean, b, start, residual, stop, beta, free, spread, diagonal, *, sampler):
     metric = averaged_metric(problem, mean, spread, beta, free)
-    solution, report = sampler.solve(metric, b, start, residual, stop)
+    precondition = None if diagonal is None else (lambda r: _tree.divide(r, diagonal))
+    solution, report = sampler.solve(metric, b, start, residual, stop, precondition)
     return _tree.multiply(free, solution), report
 
 
@@ -107,7 +115,12 @@ class Draws:
         mask = np.concatenate([np.full(math.prod(leaf.shape), free[name]) for name, leaf in sorted(latent.items())])
         return DenseMetric(np.eye(len(mask)) + beta * np.outer(mask, mask) * information, latent)
 
-    def draw(self, mean, keys, stop: Stop, beta=1.0, spread=None) -> tuple[Any, Report]:
+    def diagonal(self, mean, beta=1.0, spread=None, seed=0) -> Any:
+        """An estimate of the metric's diagonal, to precondition solves with."""
+        arguments = (mean, number(seed), number(beta), self.free, self._points(spread))
+        return self._problem.static.compiled.call(_diagonal, self._problem, *arguments)
+
+    def draw(self, mean, keys, stop: Stop, beta=1.0, spread=None, diagonal=None) -> tuple[Any, Report]:
         """One deviation for each key, from the metric averaged over mean + spread (by default: at the mean)."""
         if self.dense:
             deviations = self.metric(self.information(mean, spread), beta).colour(self.white(keys))
@@ -117,10 +130,10 @@ class Draws:
         parts = []
         for some in self._batches(keys):
             excited = self._call(_excite, mean, some, beta, self.free, spread)
-            parts.append(self._call(_solve, mean, *excited, numbers(stop), beta, self.free, spread))
+            parts.append(self._call(_solve, mean, *excited, numbers(stop), beta, self.free, spread, diagonal))
         return _join(parts, keys.shape[0])
 
-    def solve(self, mean, b, stop: Stop, beta=1.0, spread=None) -> tuple[Any, Report]:
+    def solve(self, mean, b, stop: Stop, beta=1.0, spread=None, diagonal=None) -> tuple[Any, Report]:
         """M^-1 b for a stack of right-hand sides, by iteration."""
         count = jax.tree.leaves(b)[0].shape[0]
         spread = self._points(spread)
@@ -128,7 +141,8 @@ class Draws:
         for index in self._batches(np.arange(count)):
             some = jax.tree.map(lambda leaf, index=index: leaf[index], b)
             zero = jax.tree.map(jnp.zeros_like, some)
-            parts.append(self._call(_solve, mean, some, zero, some, numbers(stop), number(beta), self.free, spread))
+            fixed = (numbers(stop), number(beta), self.free, spread, diagonal)
+            parts.append(self._call(_solve, mean, some, zero, some, *fixed))
         return _join(parts, count)
 
     def only_free(self, deviations):

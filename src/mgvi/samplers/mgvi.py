@@ -56,10 +56,12 @@ class MGVI:
         b = _tree.add(pull(noise), eta)
         return b, eta, pull(_tree.subtract(noise, jax.vmap(metric.matvec)(eta)))
 
-    def solve(self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop) -> tuple[Any, Report]:
+    def solve(
+        self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop, precondition: Any = None
+    ) -> tuple[Any, Report]:
         """M^-1 b for a stack of right-hand sides, from starting points with known residuals."""
         coupled = self.coupled and jax.tree.leaves(b)[0].shape[0] > 1
-        return solve(jax.vmap(metric.mv), b, start, stop, coupled=coupled, residual=residual)
+        return solve(metric.mv_stack, b, start, stop, coupled=coupled, residual=residual, precondition=precondition)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ class Point:
         zero = jax.tree.map(lambda leaf: jnp.zeros((keys.shape[0], *leaf.shape), leaf.dtype), metric.latent)
         return zero, zero, zero
 
-    def solve(self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop) -> tuple[Any, Report]:
+    def solve(
+        self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop, precondition: Any = None
+    ) -> tuple[Any, Report]:
         """Nothing to solve."""
         none = jnp.zeros(jax.tree.leaves(b)[0].shape[0])
         return start, Report(none.astype(int), none, none.astype(int))

@@ -1,0 +1,299 @@
+"""Power spectra of stationary fields: parametric ones, and one that is learned.
+
+Parameters, which may be latent, come in; the power of each mode of a grid goes out.
+It must not know data or inference.
+
+Convention: the covariance of a field is C(x) = integral of P(k) exp(2 pi i k x) dk, with k in cycles per unit of
+distance, so the variance is the integral of P. On a grid the integral is a sum over its modes, up to the Nyquist
+frequency.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.special import gammaln
+
+from mgvi.fields._sparse import SparseMap
+from mgvi.fields.grid import Grid
+
+
+class Spectrum:
+    """Power of modes as a function of their length; the base of all spectra."""
+
+    def root_power(self, grid: Grid) -> Any:
+        """Square root of the power of each mode, in the shape `grid.mode_shape`."""
+        raise NotImplementedError
+
+    def power(self, grid: Grid) -> Any:
+        """Power of each mode, in the shape `grid.mode_shape`."""
+        return self.root_power(grid) ** 2
+
+
+class SquaredExponential(Spectrum):
+    """Of the covariance amplitude^2 exp(-x^2 / (2 length^2)).
+
+    Parameters
+    ----------
+    length, amplitude : array-like
+        Correlation length, and standard deviation of the field.
+
+    Examples
+    --------
+    >>> from mgvi.fields import Grid, SquaredExponential
+    >>> SquaredExponential(5.0, 2.0).power(Grid(64)).shape
+    (33,)
+    """
+
+    def __init__(self, length: Any, amplitude: Any = 1.0):
+        self.length, self.amplitude = length, amplitude
+
+    def root_power(self, grid: Grid) -> Any:
+        """Square root of the power of each mode, in the shape `grid.mode_shape`."""
+        squares = jnp.asarray(grid.mode_lengths**2, float)
+        scale = self.amplitude * (math.sqrt(2 * math.pi) * self.length) ** (0.5 * grid.ndim)
+        return scale * jnp.exp(-((math.pi * self.length) ** 2) * squares)
+
+
+class Matern(Spectrum):
+    """Of the Matern covariance with smoothness nu; nu = 1/2 is exponential, nu to infinity squared exponential.
+
+    Power beyond the grid's Nyquist frequency is missing from a draw, which matters for small nu and lengths of few
+    pixels.
+
+    Parameters
+    ----------
+    nu, length, amplitude : array-like
+        Smoothness, correlation length, and standard deviation of the field.
+
+    Examples
+    --------
+    >>> from mgvi.fields import Grid, Matern
+    >>> Matern(1.5, length=5.0).power(Grid((32, 32))).shape
+    (17, 17)
+    """
+
+    def __init__(self, nu: Any, length: Any, amplitude: Any = 1.0):
+        self.nu, self.length, self.amplitude = nu, length, amplitude
+
+    def root_power(self, grid: Grid) -> Any:
+        """Square root of the power of each mode, in the shape `grid.mode_shape`."""
+        squares = jnp.asarray((2 * math.pi * grid.mode_lengths) ** 2, float)
+        d, nu = grid.ndim, jnp.asarray(self.nu, float)
+        base = 2 * nu / self.length**2
+        log_scale = d * math.log(2 * math.sqrt(math.pi)) + gammaln(nu + d / 2) - gammaln(nu) + nu * jnp.log(base)
+        return self.amplitude * jnp.exp(0.5 * log_scale - (0.5 * nu + d / 4) * jnp.log(base + squares))
+
+
+class Tabulated(Spectrum):
+    """A spectrum given by the logarithm of its power at a few mode lengths, linear in between, in logarithms.
+
+    The constant mode has no power.
+
+    Parameters
+    ----------
+    log_power : array
+        At the lengths `spectrum_axis(grid, len(log_power))`, up to a constant.
+    amplitude : array-like
+        Standard deviation of the field over the (extended) grid.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from mgvi.fields import Grid, Tabulated
+    >>> Tabulated(jnp.zeros(16), 1.0).power(Grid((8, 8))).shape
+    (5, 5)
+    """
+
+    def __init__(self, log_power: Any, amplitude: Any = 1.0):
+        self.log_power, self.amplitude = jnp.asarray(log_power, float), amplitude
+
+    def root_power(self, grid: Grid) -> Any:
+        """Square root of the power of each mode, in the shape `grid.mode_shape`."""
+        expand = _expansion(grid, self.log_power.shape[-1])
+        root = jnp.exp(expand(0.5 * self._normalized(grid))).reshape(grid.mode_shape)
+        has_power = np.ones(grid.mode_shape)
+        has_power[(0,) * grid.ndim] = 0.0
+        return root * jnp.asarray(has_power, root.dtype)
+
+    def on_axis(self, grid: Grid) -> Any:
+        """Power at the lengths of `spectrum_axis`."""
+        return jnp.exp(self._normalized(grid))
+
+    def _normalized(self, grid):
+        scale = 2 * jnp.log(jnp.asarray(self.amplitude, float)) + math.log(grid.volume)
+        return self.log_power + (scale - _log_total(grid, self.log_power))
+
+
+class PowerLaw(Tabulated):
+    """Proportional to a power of the mode length, without the constant mode.
+
+    Parameters
+    ----------
+    slope : array-like
+        Exponent of the mode length, usually negative.
+    amplitude : array-like
+        Standard deviation of the field over the (extended) grid.
+
+    Examples
+    --------
+    >>> from mgvi.fields import Grid, PowerLaw
+    >>> print(PowerLaw(-3.0, 1.0).power(Grid(8))[0])
+    0.0
+    """
+
+    def __init__(self, slope: Any, amplitude: Any = 1.0):
+        self.slope, self.amplitude = slope, amplitude
+
+    def root_power(self, grid: Grid) -> Any:
+        """Square root of the power of each mode, in the shape `grid.mode_shape`."""
+        return Tabulated(self._on(grid), self.amplitude).root_power(grid)
+
+    def on_axis(self, grid: Grid) -> Any:
+        """Power at the ends of `spectrum_axis(grid, 2)`."""
+        return Tabulated(self._on(grid), self.amplitude).on_axis(grid)
+
+    def _on(self, grid):
+        return jnp.asarray(self.slope, float) * jnp.asarray(np.log(spectrum_axis(grid, 2)), float)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _log_total(grid, log_power):
+    """Logarithm of the sum over all modes but the constant one of the power given on the spectrum's axis."""
+    return _sum_modes(grid, log_power)
+
+
+@_log_total.defjvp
+def _log_total_jvp(grid, primals, tangents):
+    # The derivative is a short vector: a linearised model need not visit the modes again.
+    value, gradient = jax.value_and_grad(partial(_sum_modes, grid))(primals[0])
+    return value, jnp.vdot(gradient, tangents[0])
+
+
+def _sum_modes(grid, log_power):
+    count = grid.multiplicity.copy()
+    count[(0,) * grid.ndim] = 0.0
+    modes = _expansion(grid, log_power.shape[-1])(log_power)
+    top = jax.lax.stop_gradient(jnp.max(log_power))
+    return top + jnp.log(jnp.sum(jnp.asarray(count.ravel(), modes.dtype) * jnp.exp(modes - top)))
+
+
+def spectrum_axis(grid: Grid, nodes: int = 64) -> np.ndarray:
+    """Mode lengths, equally spaced in their logarithm from the longest wave on a grid to the shortest.
+
+    Examples
+    --------
+    >>> from mgvi.fields import Grid, spectrum_axis
+    >>> print(spectrum_axis(Grid(100), 3).round(3))
+    [0.01  0.071 0.5  ]
+    """
+    k = grid.mode_lengths
+    return np.geomspace(k[k > 0].min(), k.max(), nodes)
+
+
+@lru_cache(maxsize=16)
+def _expansion(grid: Grid, nodes: int) -> SparseMap:
+    """Linear interpolation in ln k from the axis of the spectrum to the modes of a grid."""
+    axis, k = np.log(spectrum_axis(grid, nodes)), grid.mode_lengths.ravel()
+    position = (np.log(np.where(k > 0, k, np.exp(axis[0]))) - axis[0]) / (axis[1] - axis[0])
+    lower = np.clip(position.astype(int), 0, nodes - 2)
+    share = np.clip(position - lower, 0.0, 1.0)
+    pixel = np.arange(k.size)
+    return SparseMap(
+        np.concatenate([pixel, pixel]),
+        np.concatenate([lower, lower + 1]),
+        np.concatenate([1 - share, share]),
+        (k.size, nodes),
+    )
+
+
+@lru_cache(maxsize=16)
+def _wiener(nodes: int) -> np.ndarray:
+    """From white noise to an integrated Wiener process that starts and ends at zero, with an rms of 1."""
+    velocity = np.tril(np.ones((nodes - 1, nodes - 1)))
+    middle = 0.5 * (velocity + np.vstack([np.zeros((1, nodes - 1)), velocity[:-1]]))
+    path = np.vstack([np.zeros((1, nodes - 1)), np.cumsum(middle, axis=0)])
+    path -= np.linspace(0, 1, nodes)[:, None] * path[-1]
+    return path / np.sqrt(np.mean(np.sum(path**2, axis=1)))
+
+
+def smooth_spectrum(
+    name: str,
+    grid: Grid,
+    *,
+    sd: Any = (1.0, 1.0),
+    slope: Any = (-3.0, 1.0),
+    smoothness: Any = (1.0, 1.0),
+    nodes: int = 64,
+) -> Tabulated:
+    """A learned spectrum: a power law times the exponential of a smooth curve, for use inside a NumPyro model.
+
+    The curve is an integrated Wiener process over the logarithm of the mode length. The constant mode has no power:
+    give the field a mean of its own.
+
+    Parameters
+    ----------
+    name : str
+        The power at `spectrum_axis(grid, nodes)` is the deterministic site of this name; the parameters are the sites
+        `name_sd`, `name_slope`, `name_smoothness` and `name_curve`.
+    grid : Grid
+        The grid of the field.
+    sd : number, (mean, sd) or distribution
+        Standard deviation of the field; a pair stands for a log-normal prior with that mean and sd.
+    slope : number, (mean, sd) or distribution
+        Average slope of the power on logarithmic axes; a pair stands for a normal prior.
+    smoothness : number, (mean, sd) or distribution
+        How far, in units of ln(power), the curve departs from the power law (rms); a pair stands for a log-normal
+        prior.
+    nodes : int
+        Number of mode lengths at which the curve is free.
+
+    Returns
+    -------
+    Tabulated
+
+    Examples
+    --------
+    >>> import jax, numpyro, mgvi
+    >>> from mgvi.fields import Grid, StationaryField, smooth_spectrum
+    >>> grid = Grid(64)
+    >>> def model():
+    ...     spectrum = smooth_spectrum("p", grid, sd=(1.0, 0.5), slope=(-3.0, 0.5))
+    ...     numpyro.sample("s", StationaryField(grid, spectrum))
+    >>> draw = mgvi.sample_prior(jax.random.key(1), 1, model)
+    >>> sorted(draw), draw["p"].shape
+    (['p', 'p_curve', 'p_sd', 'p_slope', 'p_smoothness', 's'], (1, 64))
+    """
+    sd = _parameter(f"{name}_sd", sd, _log_normal)
+    slope = _parameter(f"{name}_slope", slope, dist.Normal)
+    smoothness = _parameter(f"{name}_smoothness", smoothness, _log_normal)
+    curve = jnp.asarray(numpyro.sample(f"{name}_curve", dist.Normal(0.0, 1.0).expand([nodes - 1]).to_event(1)))
+    axis = np.log(spectrum_axis(grid, nodes))
+    bend = jnp.matmul(jnp.asarray(_wiener(nodes), curve.dtype), curve, precision=jax.lax.Precision.HIGHEST)
+    spectrum = Tabulated(slope * jnp.asarray(axis - axis.mean(), curve.dtype) + smoothness * bend, sd)
+    numpyro.deterministic(name, spectrum.on_axis(grid))
+    return spectrum
+
+
+def _parameter(name: str, value: Any, family: Callable) -> Any:
+    if isinstance(value, dist.Distribution):
+        return numpyro.sample(name, value)
+    if isinstance(value, tuple):
+        if len(value) != 2:
+            raise ValueError(f"{name}: expected a number, a pair (mean, sd) or a distribution, found {value!r}")
+        return numpyro.sample(name, family(*value))
+    return jnp.asarray(value, float)
+
+
+def _log_normal(mean: float, sd: float) -> dist.Distribution:
+    """The log-normal distribution with a given mean and standard deviation."""
+    if not (mean > 0 and sd > 0):
+        raise ValueError(f"a positive parameter needs a positive mean and sd, found ({mean}, {sd})")
+    variance = math.log1p((sd / mean) ** 2)
+    return dist.LogNormal(math.log(mean) - 0.5 * variance, math.sqrt(variance))

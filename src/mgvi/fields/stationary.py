@@ -1,0 +1,90 @@
+"""Stationary Gaussian fields as a NumPyro distribution.
+
+A grid, a spectrum and a mean come in; a distribution that can be sampled, evaluated and standardised goes out.
+It must not know data or inference.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from mgvi import _tree
+from mgvi.distributions import register_standardization
+from mgvi.fields.grid import Grid
+from mgvi.fields.spectra import Spectrum
+
+
+class StationaryField(dist.Distribution):
+    """A Gaussian field on a grid, with a covariance that depends on distance only.
+
+    Parameters
+    ----------
+    grid : Grid
+        Where it lives; its event shape is that of the extended grid, of which `grid.crop` takes the domain.
+    spectrum : Spectrum or sequence of Spectrum
+        Its power; one for each factor of a product of grids, whose amplitudes are then multiplied.
+    mean : array-like
+        A number or a field.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from mgvi.fields import Grid, SquaredExponential, StationaryField
+    >>> field = StationaryField(Grid((32, 32)), SquaredExponential(4.0))
+    >>> field.sample(jax.random.key(0)).shape
+    (32, 32)
+    """
+
+    arg_constraints = {}
+    reparametrized_params = ["mean"]
+    pytree_data_fields = ("amplitude", "offset")
+    pytree_aux_fields = ("grid",)
+
+    def __init__(self, grid: Grid, spectrum: Spectrum | Sequence[Spectrum], mean: Any = 0.0, *, validate_args=None):
+        spectra = (spectrum,) if isinstance(spectrum, Spectrum) else tuple(spectrum)
+        if len(spectra) != len(grid.factors):
+            raise ValueError(f"{grid} has {len(grid.factors)} factors: expected as many spectra, found {len(spectra)}")
+        amplitude = jnp.ones(())
+        for factor, one in zip(grid.factors, spectra, strict=True):
+            root = one.root_power(factor) / math.sqrt(factor.pixel_volume)
+            amplitude = amplitude[(..., *(None,) * root.ndim)] * root
+        self.grid, self.amplitude, self.offset = grid, amplitude, mean
+        super().__init__((), grid.full_shape, validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=False)  # pyright: ignore[reportArgumentType]
+    def support(self):
+        return constraints.independent(constraints.real, self.grid.ndim)
+
+    @property
+    def mean(self):
+        return jnp.broadcast_to(self.offset, self.event_shape)
+
+    @property
+    def variance(self):
+        total = jnp.sum(self.amplitude**2 * self.grid.multiplicity) / self.grid.size
+        return jnp.broadcast_to(total, self.event_shape)
+
+    def sample(self, key: Any, sample_shape=()) -> Any:
+        shape = jax.ShapeDtypeStruct((*sample_shape, *self.grid.latent_shape), self.amplitude.dtype)
+        latent: Any = _tree.random_normal(key, shape)
+        return _field(self, latent)
+
+    def log_prob(self, value):
+        """Log-density, over the modes that have power."""
+        grid = self.grid
+        squares, count = grid.analyze(value - self.offset)
+        amplitude = grid._unfold(self.amplitude)
+        has_power = amplitude > 0
+        variance = jnp.where(has_power, amplitude, 1.0) ** 2
+        terms = squares / variance + jnp.log(2 * math.pi * variance)
+        return -0.5 * jnp.sum(jnp.where(has_power, count * terms, 0.0), axis=tuple(range(-grid.ndim, 0)))
+
+
+@register_standardization(StationaryField, latent_event_shape=lambda d: d.grid.latent_shape)
+def _field(d, xi):
+    return d.offset + d.grid.synthesize(d.amplitude, xi)
