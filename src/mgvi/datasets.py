@@ -405,7 +405,7 @@ def _matlab(path: Path) -> dict[str, np.ndarray]:
 def _stata(path: Path) -> dict[str, np.ndarray]:
     from pandas import read_stata
 
-    frame = read_stata(path, convert_categoricals=False)
+    frame: Any = read_stata(path, convert_categoricals=False)
     return {str(column): frame[column].to_numpy() for column in frame.columns}
 
 
