@@ -68,15 +68,15 @@ def _row(x):
 
 def paint(posterior, data, grid):
     figure, axes = plt.subplots(2, 2, figsize=(11, 6), layout="constrained")
-    mean, sd = posterior.mean["density"], posterior.sd["density"]
+    mean, sd = posterior.mean["density"], np.log(posterior.samples["density"]).std(axis=0)
     extent = (0, data.width, 0, data.height)
     axes[0, 0].plot(data.x, data.y, ".", color="black", ms=1.2)
     axes[0, 0].set_title("3604 trees", fontsize="medium")
-    for panel, image, title, colours, unit in (
-        (axes[0, 1], mean, "posterior mean of the density", "viridis", r"trees per 100 m$^2$"),
-        (axes[1, 0], sd / mean, "its relative uncertainty", "cividis", "sd / mean"),
+    for panel, image, title, colours, norm, unit in (
+        (axes[0, 1], mean, "posterior mean of the density", "viridis", "log", r"trees per 100 m$^2$"),
+        (axes[1, 0], sd, "its relative uncertainty", "cividis", "linear", "sd of ln(density)"),
     ):
-        shown = panel.imshow(image, origin="lower", extent=extent, cmap=colours)
+        shown = panel.imshow(image, origin="lower", extent=extent, cmap=colours, norm=norm)
         panel.set_title(title, fontsize="medium")
         figure.colorbar(shown, ax=panel, label=unit, shrink=0.8)
     for panel in (axes[0, 0], axes[0, 1], axes[1, 0]):

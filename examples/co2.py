@@ -89,6 +89,7 @@ def paint(posterior, data, grid):
     zoom.plot(data.years[window], data.ppm[window], ".", color="black", ms=3)
     zoom.set_title("four years; grey: weeks without data", fontsize="medium")
     zoom.set_ylabel(r"CO$_2$ in ppm")
+    zoom.set_xticks(range(1963, 1968))
 
     slow = axes[1, 0]
     slow.axhline(0.0, color="black", lw=0.6)
