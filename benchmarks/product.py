@@ -64,10 +64,8 @@ def seconds(function, *arguments, count, repeats=3):
     return min(times) / count
 
 
-def main(sizes=(128, 512, 1024), pairs=(1, 4, 8)) -> list[dict]:
-    rows = []
-    print(f"float32, {jax.devices()[0].device_kind}; time of one product for all samples of the pairs")
-    print("| grid | pairs | ours | floor | ratio | a sample |\n|---|---|---|---|---|---|")
+def run(sizes=(128, 512, 1024), pairs=(1, 4, 8)):
+    """A row for each size and number of pairs: milliseconds of one product for all samples of the pairs."""
     for size in sizes:
         problem = classification(size)
         for count in pairs:
@@ -77,19 +75,15 @@ def main(sizes=(128, 512, 1024), pairs=(1, 4, 8)) -> list[dict]:
                 for name, leaf in problem.latent.items()
             }
             x = jnp.asarray(rng.normal(size=(2 * count, size, size)), jnp.float32)
-            loops = max(3, int(2**25 / (size**2 * count)) if jax.default_backend() == "cpu" else 200)
-            loops = min(loops, 200)
+            loops = 200 if jax.default_backend() != "cpu" else min(200, max(3, int(2**25 / (size**2 * count))))
             mine = seconds(ours, problem, samples, samples, count=loops)
             base = seconds(floor, x, x[0], count=loops)
-            row = {"size": size, "pairs": count, "ours": mine, "floor": base, "ratio": mine / base}
-            rows.append(row)
-            print(
-                f"| {size}^2 | {count} | {mine * 1e3:.3f} ms | {base * 1e3:.3f} ms | {mine / base:.2f} | "
-                f"{mine / (2 * count) * 1e6:.0f} us |",
-                flush=True,
-            )
-    return rows
-
-
-if __name__ == "__main__":
-    main()
+            yield {
+                "device": jax.devices()[0].device_kind,
+                "grid": f"{size}^2",
+                "pairs": count,
+                "ours (ms)": f"{1e3 * mine:.3f}",
+                "floor (ms)": f"{1e3 * base:.3f}",
+                "ratio": mine / base,
+                "a sample (us)": f"{1e6 * mine / (2 * count):.0f}",
+            }

@@ -61,8 +61,9 @@ def fit(
         Number of samples in the result; by default 2048 for small problems, fewer for large ones.
     tolerance : float
         For "auto": the fit ends when no site's mean moves by more than this many posterior standard deviations in a
-        round, nor by more than its own noise; pairs are added while the standard error of the mean due to their finite
-        number is above twice the tolerance.
+        round, nor by more than its own noise, and deviations have settled too; pairs are added while the standard error
+        of the mean due to their finite number is above twice the tolerance. A large problem also ends when its rounds
+        only tremble, by less than ten times this and without a common direction.
     max_rounds, time_limit : int, float
         End the fit, with what it has, after so many rounds or seconds.
     callbacks : iterable of callable
@@ -227,9 +228,8 @@ def _plan(problem, schedule, tolerance):
         raise ValueError(f"schedule must be 'auto', 'paper' or a sequence of Stage, found {schedule!r}")
     if schedule == "auto":
         data = _tree.size(problem.data)
-        double = any(leaf.dtype == jnp.float64 for leaf in problem.latent.values())
         spread = affordable_pairs(problem) if is_small(problem) else None
-        return Automatic(_tree.size(problem.latent), data, tolerance=tolerance, float64=double, spread=spread)
+        return Automatic(_tree.size(problem.latent), data, tolerance=tolerance, spread=spread)
     return Staged(PAPER if schedule == "paper" else schedule)
 
 

@@ -43,7 +43,7 @@ PAPER = (
     *(Stage(pairs=1 + k, cg=25 + 75 * k // 10, newton=3 + k, rounds=1) for k in range(1, 11)),
 )
 
-_FEW = 3  # rounds with the whole likelihood and one pair
+_HOVER = 4  # rounds without a common direction
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
 
@@ -102,15 +102,11 @@ class Automatic:
         Largest shift of the mean between rounds, in posterior standard deviations of any site, at which the fit counts
         as converged. Pairs are added while the standard error of the mean is above twice that; if it is still above
         four times that with the most pairs, the fit counts as noisy.
-    float64 : bool
-        Whether solves may be that accurate.
     spread : int, optional
         Pairs to average the metric over, for problems whose metric is a matrix.
     """
 
-    def __init__(
-        self, latents: int, data: int, *, tolerance: float = 0.05, float64: bool = False, spread: int | None = None
-    ):
+    def __init__(self, latents: int, data: int, *, tolerance: float = 0.05, spread: int | None = None):
         size = latents + data
         if spread is not None:
             self._base, self._most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
@@ -122,7 +118,6 @@ class Automatic:
         self._latents = latents
         self._dense = spread is not None
         self._spread = spread if spread is not None else 2 if size < 300_000 else 1
-        self._residual = 1e-8 if float64 else 1e-5
         self._cg = min(10 * latents + 20, 2000)
 
     def next(self, history: Sequence[dict]) -> Settings | Status:
@@ -133,12 +128,9 @@ class Automatic:
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
-            return self._settling(self._base if self._dense else 1)
-        if last["pairs"] < self._base:  # a few rounds with one pair bring a large problem near its place
-            few = [record for record in history if record["measure_noise"]]
-            return self._settling(1 if len(few) < _FEW else self._base, 0.5)
+            return self._settling(self._base, 1.0 if self._dense else 0.5)
         weight = self._weight(history)
-        if not self._is_settled(last, weight):
+        if not (self._is_settled(last, weight) or self._is_hovering(history)):
             return self._settling(last["pairs"], min(max(weight, 0.5), 5.0))
         if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > _STALLED:
             return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
@@ -156,6 +148,14 @@ class Automatic:
         shift = ahead * last["shift"]
         still = shift < self._tolerance and shift < max(noise, 0.1 * self._tolerance)
         return still and ahead * (last["change"] or 0.0) < 2 * self._tolerance
+
+    def _is_hovering(self, history) -> bool:
+        """Whether a large problem only trembles at the accuracy of its solves: small moves without common direction."""
+        last = [record for record in history[-_HOVER:] if record["pairs"] == history[-1]["pairs"]]
+        if self._dense or len(last) < _HOVER or max(record["shift"] for record in last) > 10 * self._tolerance:
+            return False
+        directions = [record["along"][0] / max(record["along"][1], 1e-12) ** 0.5 for record in last]
+        return sum(directions) / _HOVER < 0.3
 
     def _weight(self, history) -> float:
         """By Aitken's rule: less than 1 where rounds overshoot, more where they creep in one direction.
@@ -180,7 +180,7 @@ class Automatic:
 
     def _tempering(self, beta: float) -> Settings:
         return Settings(
-            pairs=self._base if self._dense else 1,
+            pairs=self._base,
             beta=beta,
             draw_residual=5e-3,
             draw_energy=0.0,
