@@ -223,7 +223,13 @@ def test_bad_grids_are_refused(arguments):
         Grid(*arguments)
 
 
-@pytest.mark.parametrize("grid", [Grid((32, 32)), Grid((24, 20), periodic=False)], ids=["periodic", "padded"])
+@pytest.mark.parametrize(
+    "grid",
+    [
+        pytest.param(Grid((32, 32)), id="periodic"),
+        pytest.param(Grid((24, 20), periodic=False), id="padded", marks=pytest.mark.slow),
+    ],
+)
 def test_gaussian_field_with_gaps_agrees_with_the_dense_wiener_filter(grid, x64):
     rng = np.random.default_rng(4)
     mask = rng.random(grid.shape) < 0.4
