@@ -196,11 +196,15 @@ class Posterior:
         antithetic = self._sampler.antithetic
         draws = Draws(self.problem, self._sampler, _KEYS, self._free)
         keys = draws.keys(seed, stream, -(-n // 2) if antithetic else n)
-        deviations, report = draws.draw(self.latent_mean, keys, accurate(self.problem), spread=self._spread)
+        diagonal = None
+        if not draws.dense and self._sampler.draws:
+            diagonal = draws.diagonal(self.latent_mean, spread=self._spread)
+        stop = accurate(self.problem)
+        deviations, report = draws.draw(self.latent_mean, keys, stop, spread=self._spread, diagonal=diagonal)
         deviations = {name: d[:n] for name, d in with_partners(deviations, antithetic).items()}
         status = self.status
         worst = Status(int(report.status.max()))
-        if status.ok and worst in (Status.ITERATION_LIMIT, Status.NOT_FINITE):
+        if worst is Status.NOT_FINITE or (status.ok and worst is Status.ITERATION_LIMIT):
             status = worst
         return Posterior(
             self.problem,
@@ -368,7 +372,7 @@ def accurate(problem: Problem) -> Stop:
     double = any(leaf.dtype == jnp.float64 for leaf in problem.latent.values())
     if size < 2000:
         return Stop(1e-10 if double else 1e-6, 0.0, 10 * size + 20)
-    return Stop(1e-6, 1e-4 * size, 4000)
+    return Stop(1e-3, 0.0, 4000)  # of a preconditioned residual, in which all directions count alike
 
 
 def _at(mean, deviations):
@@ -403,7 +407,8 @@ def _squared_residuals(problem, mean, deviations):
 def _squared_residual(problem, xi):
     out = {}
     for name, (centre, variance, counts) in problem.predicted_moments(xi).items():
-        residual = jnp.square(problem.data[name] - centre) / variance
-        counts = jnp.broadcast_to(counts, residual.shape)
+        # A certain prediction (a probability that rounds to 0 or 1) has no variance to measure in.
+        counts = jnp.broadcast_to(counts & (variance > 0), jnp.shape(variance))
+        residual = jnp.square(problem.data[name] - centre) / jnp.where(variance > 0, variance, 1.0)
         out[name] = jnp.sum(jnp.where(counts, residual, 0.0)) / jnp.maximum(jnp.sum(counts), 1)
     return out

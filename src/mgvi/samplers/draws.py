@@ -16,6 +16,7 @@ from mgvi import _tree
 from mgvi.linalg import DenseMetric, Report, Stop
 from mgvi.problem import Problem, averaged_metric, information_matrix
 
+_FILL = 2**31 - 1  # tells keys that only fill a batch from all others
 _PROBES = 32  # for the diagonal of the metric
 _DENSE_LATENTS = 1000  # up to so many latents, and
 _DENSE_JACOBIAN = 10_000_000  # so many entries of R, a matrix is cheaper than iterations
@@ -128,7 +129,7 @@ class Draws:
             return self.only_free(deviations), Report(none, none.astype(float), none)
         spread, beta = self._points(spread), number(beta)
         parts = []
-        for some in self._batches(keys):
+        for some in self._batches(_filled(keys, self._batch)):
             excited = self._call(_excite, mean, some, beta, self.free, spread)
             parts.append(self._call(_solve, mean, *excited, numbers(stop), beta, self.free, spread, diagonal))
         return _join(parts, keys.shape[0])
@@ -138,7 +139,7 @@ class Draws:
         count = jax.tree.leaves(b)[0].shape[0]
         spread = self._points(spread)
         parts = []
-        for index in self._batches(np.arange(count)):
+        for index in np.arange(count).reshape(-1, self._batch if count % self._batch == 0 else count):
             some = jax.tree.map(lambda leaf, index=index: leaf[index], b)
             zero = jax.tree.map(jnp.zeros_like, some)
             fixed = (numbers(stop), number(beta), self.free, spread, diagonal)
@@ -154,14 +155,20 @@ class Draws:
             return spread
         return {name: np.zeros((1, *leaf.shape), leaf.dtype) for name, leaf in self._problem.latent.items()}
 
-    def _batches(self, items):
-        count = items.shape[0]
-        fill = -count % self._batch
-        index = np.concatenate([np.arange(count), np.arange(fill) % count])
-        return [items[part] for part in index.reshape(-1, self._batch)]
+    def _batches(self, keys):
+        size = min(self._batch, len(keys))
+        return [keys[first : first + size] for first in range(0, len(keys), size)]
 
     def _call(self, function, *arguments):
         return self._problem.static.compiled.call(function, self._problem, *arguments, sampler=self._sampler)
+
+
+def _filled(keys, batch):
+    """Keys in whole batches; those added are new ones: two equal right-hand sides would make a block singular."""
+    missing = -len(keys) % batch if len(keys) > batch else 0
+    if not missing:
+        return keys
+    return jnp.concatenate([keys, jax.vmap(lambda key: jax.random.fold_in(key, _FILL))(keys[:missing])])
 
 
 def _join(parts, count):
