@@ -6,26 +6,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 from jax import lax
 
-import mgvi
-from mgvi.fields import Grid, StationaryField, smooth_spectrum
-
-
-def classification(size: int) -> mgvi.Problem:
-    """The paper's second example: 0/1 data on the white squares of a checkerboard, spectrum learned."""
-    grid = Grid((size, size))
-    squares = (np.indices((size, size)) // max(size // 16, 1)).sum(axis=0) % 2 == 0
-
-    def model(y, mask):
-        spectrum = smooth_spectrum("p", grid, sd=(1.0, 0.5), slope=(-3.0, 0.5))
-        s = numpyro.sample("s", StationaryField(grid, spectrum))
-        numpyro.sample("y", dist.Bernoulli(logits=2 * s).mask(mask), obs=y)
-
-    y = np.random.default_rng(0).integers(0, 2, (size, size))
-    return mgvi.from_numpyro(model, jnp.asarray(y), jnp.asarray(squares))
+from benchmarks.scaling import classification
 
 
 @partial(jax.jit, static_argnames="count")
@@ -67,7 +50,7 @@ def seconds(function, *arguments, count, repeats=3):
 def run(sizes=(128, 512, 1024), pairs=(1, 4, 8)):
     """A row for each size and number of pairs: milliseconds of one product for all samples of the pairs."""
     for size in sizes:
-        problem = classification(size)
+        problem, *_ = classification(size)
         for count in pairs:
             rng = np.random.default_rng(1)
             samples = {

@@ -1,10 +1,50 @@
 """How far importance weights can be trusted: the shape of the tail of their distribution.
 
-Log-weights come in; the estimated shape k of a generalised Pareto tail and smoothed weights go out.
+Log-weights come in; the estimated shape k of a generalised Pareto tail, smoothed weights and a verdict go out.
 It must not know what is weighted.
 """
 
+from typing import NamedTuple
+
 import numpy as np
+
+TRUSTED = 0.7  # largest Pareto k of reliable weights
+
+
+class Check(NamedTuple):
+    """What importance weights say of a Gaussian approximation."""
+
+    pareto_k: float  # of the weights' tail; below 0.7 they can be trusted
+    shift: dict[str, float]  # by site: largest move of a mean under the weights, in standard deviations
+    ratio: dict[str, float]  # by site: standard deviation under the weights over that without, where farthest from 1
+
+    @property
+    def ok(self) -> bool:
+        """Whether the weights can be trusted and change next to nothing."""
+        return self.pareto_k < TRUSTED and not self.sites
+
+    @property
+    def sites(self) -> list[str]:
+        """Sites whose mean moves by more than 0.15 sd or whose sd changes by more than 15 %."""
+        return [
+            name for name, move in self.shift.items() if move > 0.15 or abs(np.log(self.ratio[name])) > np.log(1.15)
+        ]
+
+    def __str__(self) -> str:
+        k = f"Pareto k {self.pareto_k:.2f}"
+        if self.ok:
+            return f"importance weights agree with the Gaussian ({k})"
+        if self.pareto_k >= TRUSTED:
+            return (
+                f"the posterior is not Gaussian in the latent space ({k}, above 0.7): a funnel, a curved ridge or a "
+                "heavy tail. Sds of scale parameters are often too small, other means mostly good; check against NUTS."
+            )
+        sites, worst = self.sites, max(self.sites, key=lambda n: self.shift[n] + abs(np.log(self.ratio[n])))
+        return (
+            f"importance weights ({k}) correct {', '.join(map(repr, sites))}; most {worst!r}, whose mean moves by "
+            f"{self.shift[worst]:.2f} sd and whose sd changes by a factor of {self.ratio[worst]:.2f}. "
+            "`posterior.corrected(seed=1)` applies them."
+        )
 
 
 def smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _arviz, _files, _pareto, _table, _tree
+from mgvi._pareto import Check
 from mgvi.linalg import Stop
 from mgvi.problem import Problem
 from mgvi.samplers import MGVI, Draws, Point, is_small, with_partners
@@ -21,7 +22,6 @@ from mgvi.status import Status
 
 _KEYS = 32  # to a call of the sampler
 _NUMBERS = 2_000_000  # latents and data of the samples in a call of the model
-_TRUSTED = 0.7  # largest Pareto k of reliable weights
 
 
 class Mapped(NamedTuple):
@@ -30,42 +30,6 @@ class Mapped(NamedTuple):
     mean: Any
     sd: Any
     samples: Any
-
-
-class Check(NamedTuple):
-    """What importance weights say of a Gaussian approximation."""
-
-    pareto_k: float  # of the weights' tail; below 0.7 they can be trusted
-    shift: dict[str, float]  # by site: largest move of a mean under the weights, in standard deviations
-    ratio: dict[str, float]  # by site: standard deviation under the weights over that without, where farthest from 1
-
-    @property
-    def ok(self) -> bool:
-        """Whether the weights can be trusted and change next to nothing."""
-        return self.pareto_k < _TRUSTED and not self.sites
-
-    @property
-    def sites(self) -> list[str]:
-        """Sites whose mean moves by more than 0.15 sd or whose sd changes by more than 15 %."""
-        return [
-            name for name, move in self.shift.items() if move > 0.15 or abs(np.log(self.ratio[name])) > np.log(1.15)
-        ]
-
-    def __str__(self) -> str:
-        k = f"Pareto k {self.pareto_k:.2f}"
-        if self.ok:
-            return f"importance weights agree with the Gaussian ({k})"
-        if self.pareto_k >= _TRUSTED:
-            return (
-                f"the posterior is not Gaussian in the latent space ({k}, above 0.7): a funnel, a curved ridge or a "
-                "heavy tail. Sds of scale parameters are often too small, other means mostly good; check against NUTS."
-            )
-        sites, worst = self.sites, max(self.sites, key=lambda n: self.shift[n] + abs(np.log(self.ratio[n])))
-        return (
-            f"importance weights ({k}) correct {', '.join(map(repr, sites))}; most {worst!r}, whose mean moves by "
-            f"{self.shift[worst]:.2f} sd and whose sd changes by a factor of {self.ratio[worst]:.2f}. "
-            "`posterior.corrected(seed=1)` applies them."
-        )
 
 
 class Posterior:
@@ -248,8 +212,10 @@ class Posterior:
         n = len(self) if n is None else n
         pool = self.sample(8 * n, seed)
         weights, k = pool._weights()
-        if not k < _TRUSTED:
-            raise ValueError(f"importance weights cannot be trusted here: Pareto k {k:.2f}, expected below {_TRUSTED}.")
+        if not k < _pareto.TRUSTED:
+            raise ValueError(
+                f"importance weights cannot be trusted here: Pareto k {k:.2f}, expected below {_pareto.TRUSTED}."
+            )
         steps = (np.arange(n) + np.random.default_rng(seed).random()) / n
         index = np.minimum(np.searchsorted(np.cumsum(weights), steps), len(pool) - 1)
         pool.deviations = {name: np.asarray(d)[index] for name, d in pool.deviations.items()}
@@ -368,7 +334,7 @@ def load(path: Any, problem: Problem) -> Posterior:
 
 def accurate(problem: Problem) -> Stop:
     """When a final draw ends: near the accuracy of the arithmetic for small problems, at 1 % of an sd for others."""
-    size = sum(int(np.prod(leaf.shape)) for leaf in problem.latent.values())
+    size = _tree.size(problem.latent)
     double = any(leaf.dtype == jnp.float64 for leaf in problem.latent.values())
     if size < 2000:
         return Stop(1e-10 if double else 1e-6, 0.0, 10 * size + 20)
