@@ -42,7 +42,7 @@ def slow_down(pause):
 
 
 def main(checkpoint, result, pause):
-    def after_round(record, mean):
+    def after_round(record, posterior):
         say("between", record["round"])
         time.sleep(4 * pause)
         say("computing", record["round"] + 1)

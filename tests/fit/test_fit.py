@@ -62,7 +62,11 @@ def test_unconverged_draws_overestimate_the_variance(x64):
 def test_same_seed_gives_same_bits_whatever_is_watched(logistic, reference, tmp_path):
     seen = []
     again = mgvi.fit(
-        logistic, seed=3, progress=True, checkpoint=tmp_path / "run", callbacks=[lambda r, m: seen.append((r, m))]
+        logistic,
+        seed=3,
+        progress=True,
+        checkpoint=tmp_path / "run",
+        callbacks=[lambda r, p: seen.append((r, p.mean["a"]))],
     )
     assert equal(again, reference)
     assert [r["round"] for r, _ in seen] == list(range(len(reference.history)))
@@ -77,7 +81,7 @@ def test_history_tells_what_each_round_did(reference):
 
 
 def test_interrupted_fit_returns_what_it_has_and_resumes_to_the_same_bits(logistic, reference, tmp_path):
-    def interrupt(record, mean):
+    def interrupt(record, posterior):
         if record["round"] == 1:
             raise KeyboardInterrupt
 

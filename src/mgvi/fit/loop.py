@@ -24,7 +24,7 @@ from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
 from mgvi.minimizers import NewtonCG
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
-from mgvi.samplers import MGVI, Draws, affordable_pairs, is_small, number
+from mgvi.samplers import MGVI, Draws, affordable_pairs, is_small, number, with_partners
 from mgvi.status import Status
 
 _SHRINKS = (1.0, 0.5, 0.25, 0.1)  # tried in turn when a round breaks down
@@ -67,7 +67,8 @@ def fit(
     max_rounds, time_limit : int, float
         End the fit, with what it has, after so many rounds or seconds.
     callbacks : iterable of callable
-        Each is called after every round with the round's record (a dict) and the latent mean.
+        Each is called after every round with the round's record (a dict) and a Posterior of the round's samples. Their
+        time is not counted as the fit's.
     checkpoint : path-like, optional
         A folder that the state is written to after every round. The same call again goes on from there.
     progress : bool
@@ -104,15 +105,16 @@ def fit(
     store = Checkpoint(checkpoint, problem, state.settings) if checkpoint is not None else None
     if store is not None:
         state.resume(store.read())
-    watchers = [Progress()] * bool(progress) + list(callbacks)
+    show, callbacks = Progress() if progress else None, tuple(callbacks)
     deadline = time.monotonic() + time_limit
     try:
         while (status := state.outcome(max_rounds, deadline)) is None:
             state.advance()
             if store is not None:
                 store.write(state.state, state.history)
-            for watch in watchers:
-                watch(state.history[-1], state.state.mean)
+            if show is not None:
+                show(state.history[-1])
+            deadline += state.tell(callbacks)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     return state.posterior(status, samples)
@@ -181,6 +183,17 @@ class _Fit:
         chosen = {"round": len(self.history), "shrink": shrink, **settings.to_json()}
         self.history.append({**chosen, **record, "seconds": seconds, "compile_seconds": compile_seconds})
 
+    def tell(self, callbacks) -> float:
+        """Show the round to the callbacks, and return the seconds that they took."""
+        if not callbacks:
+            return 0.0
+        start = time.monotonic()
+        now = with_partners(self.state.deviations, self._sampler.antithetic)
+        shown = self._posterior(now, Status.ITERATION_LIMIT, self.history[:])
+        for callback in callbacks:
+            callback(dict(self.history[-1]), shown)
+        return time.monotonic() - start
+
     def _failure(self) -> FitError:
         mean = self.state.mean
         name = _non_finite_site(self._problem, mean)
@@ -200,20 +213,7 @@ class _Fit:
 
     def posterior(self, status: Status, samples: int | None) -> Posterior:
         """The result, with deviations drawn accurately at the final mean."""
-        spread = None
-        if self.history:
-            last = {f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)}
-            spread = self._rounds.spread(self.state, Settings(**last))
-        bare = Posterior(
-            self._problem,
-            self.state.mean,
-            {},
-            history=self.history,
-            status=status,
-            sampler=self._sampler,
-            free=self._drawn,
-            spread=spread,
-        )
+        bare = self._posterior({}, status, self.history)
         count = samples or _default_samples(self._problem)
         result = bare.sample(count, self._seed, _FINAL)
         if not result.status.ok:  # the final draws may have failed where the rounds did not
@@ -221,6 +221,22 @@ class _Fit:
         elif result.check is not None and not result.check.ok:
             warnings.warn(str(result.check), MgviWarning, stacklevel=3)
         return result
+
+    def _posterior(self, deviations, status, history) -> Posterior:
+        spread = None
+        if self.history:
+            last = {f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)}
+            spread = self._rounds.spread(self.state, Settings(**last))
+        return Posterior(
+            self._problem,
+            self.state.mean,
+            deviations,
+            history=history,
+            status=status,
+            sampler=self._sampler,
+            free=self._drawn,
+            spread=spread,
+        )
 
 
 def _plan(problem, schedule, tolerance):

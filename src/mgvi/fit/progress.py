@@ -13,7 +13,7 @@ class Progress:
     def __init__(self):
         self._print = _printer()
 
-    def __call__(self, record: dict, latent_mean=None) -> None:
+    def __call__(self, record: dict) -> None:
         """Show one round."""
         stage = f"likelihood^{record['beta']:.0e}" if record["beta"] < 1 else "settling"
         noise = "" if record["noise"] is None else f"  noise {record['noise']:.3f} sd"
