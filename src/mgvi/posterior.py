@@ -4,7 +4,6 @@ A problem, a mean and deviations come in; samples, moments, predictions and file
 It must not know how the mean was found.
 """
 
-import dataclasses
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -15,12 +14,11 @@ import numpy as np
 
 from mgvi import _arviz, _files, _pareto, _table, _tree
 from mgvi._pareto import Check
-from mgvi.linalg import Stop
 from mgvi.problem import Problem
-from mgvi.samplers import MGVI, Draws, Point, is_small, with_partners
+from mgvi.samplers import APPROXIMATIONS, Approximation, InverseMetric, is_small
 from mgvi.status import Status
 
-_KEYS = 32  # to a call of the sampler
+_AT_ONCE = 32  # samples to a call of a user's function
 _NUMBERS = 2_000_000  # latents and data of the samples in a call of the model
 
 
@@ -35,7 +33,7 @@ class Mapped(NamedTuple):
 class Posterior:
     """Samples around a latent mean, with everything in the model's own coordinates.
 
-    Made by `mgvi.fit`, `mgvi.load` or `Posterior.sample`.
+    Made by `mgvi.fit`, by `mgvi.baselines`, `mgvi.load` or `Posterior.sample`.
 
     Parameters
     ----------
@@ -49,12 +47,9 @@ class Posterior:
         One record a round.
     status : Status
         How the inference ended.
-    sampler : MGVI or Point
-        Draws further deviations.
-    free : dict, optional
-        1 for each latent site that varies, 0 for each that has no deviation.
-    spread : dict, optional
-        Deviations over which the metric of further draws is averaged; by default it is taken at the mean.
+    approximation : Approximation, optional
+        The distribution that deviations are drawn from; by default a Gaussian with the inverse Fisher metric at the
+        mean as covariance.
 
     Examples
     --------
@@ -77,18 +72,14 @@ class Posterior:
         *,
         history: list[dict] | None = None,
         status: Status = Status.CONVERGED,
-        sampler: Any = None,
-        free: dict[str, Any] | None = None,
-        spread: dict[str, Any] | None = None,
+        approximation: Approximation | None = None,
     ):
         self.problem = problem
         self.latent_mean = latent_mean
         self.deviations = deviations
         self.history = history or []
         self.status = status
-        self._sampler = sampler or MGVI()
-        self._free = free
-        self._spread = spread
+        self._approximation = approximation or InverseMetric()
         self._is_weighted = False
 
     def __len__(self) -> int:
@@ -137,7 +128,7 @@ class Posterior:
 
     def map(self, function: Callable[[dict[str, Any]], Any]) -> Mapped:
         """Mean, sd and samples of a function of the parameters (a dict by site)."""
-        samples = jax.lax.map(function, {name: jnp.asarray(x) for name, x in self.samples.items()}, batch_size=_KEYS)
+        samples = jax.lax.map(function, {name: jnp.asarray(x) for name, x in self.samples.items()}, batch_size=_AT_ONCE)
         return Mapped(
             jax.tree.map(lambda x: jnp.mean(x, axis=0), samples),
             jax.tree.map(lambda x: jnp.std(x, axis=0), samples),
@@ -157,17 +148,8 @@ class Posterior:
 
         `stream` tells apart draws with the same seed; `fit` uses its own for those that it returns.
         """
-        antithetic = self._sampler.antithetic
-        draws = Draws(self.problem, self._sampler, _KEYS, self._free)
-        keys = draws.keys(seed, stream, -(-n // 2) if antithetic else n)
-        diagonal = None
-        if not draws.dense and self._sampler.draws:
-            diagonal = draws.diagonal(self.latent_mean, spread=self._spread)
-        stop = accurate(self.problem)
-        deviations, report = draws.draw(self.latent_mean, keys, stop, spread=self._spread, diagonal=diagonal)
-        deviations = {name: d[:n] for name, d in with_partners(deviations, antithetic).items()}
+        deviations, worst = self._approximation.draw(self.problem, self.latent_mean, n, seed, stream)
         status = self.status
-        worst = Status(int(report.status.max()))
         if worst is Status.NOT_FINITE or (status.ok and worst is Status.ITERATION_LIMIT):
             status = worst
         return Posterior(
@@ -176,18 +158,17 @@ class Posterior:
             deviations,
             history=self.history,
             status=status,
-            sampler=self._sampler,
-            free=self._free,
-            spread=self._spread,
+            approximation=self._approximation,
         )
 
     @cached_property
     def check(self) -> Check | None:
         """Importance weights of the samples against the exact posterior.
 
-        None for problems too large for them, and for samples that were drawn by them.
+        None for problems too large for them, for point estimates, for draws of a chain, and for samples that were drawn
+        by such weights.
         """
-        if self._is_weighted or not is_small(self.problem) or not self._sampler.draws or len(self) < 100:
+        if self._is_weighted or self._refusal or len(self) < 100:
             return None
         weights, k = self._weights()
         shift, ratio = {}, {}
@@ -207,8 +188,8 @@ class Posterior:
 
         Worth doing where `check` finds sites to correct; refused where its weights cannot be trusted.
         """
-        if not is_small(self.problem) or not self._sampler.draws:
-            raise ValueError("importance weights need a small problem and a sampler that draws deviations.")
+        if self._refusal:
+            raise ValueError(f"no importance weights: {self._refusal}")
         n = len(self) if n is None else n
         pool = self.sample(8 * n, seed)
         weights, k = pool._weights()
@@ -222,11 +203,17 @@ class Posterior:
         pool._is_weighted = True
         return pool
 
+    @property
+    def _refusal(self) -> str | None:
+        """Why the samples cannot be weighed against the exact posterior, or None if they can."""
+        if not is_small(self.problem):
+            return "they need a problem of at most a thousand latents."
+        return self._approximation.refusal
+
     def _weights(self) -> tuple[np.ndarray, float]:
         """Smoothed importance weights of the samples, and the shape of their tail."""
-        draws = Draws(self.problem, self._sampler, _KEYS, self._free)
-        metric = draws.metric(draws.information(self.latent_mean, self._spread))
-        log_weights = 0.5 * metric.quadratic(_tree.on_host(self.deviations)) - self._batched(_neg_log_density_many)
+        quadratic = self._approximation.quadratic(self.problem, self.latent_mean, self.deviations)
+        log_weights = 0.5 * quadratic - self._batched(_neg_log_density_many)
         return _pareto.smoothed(np.where(np.isnan(log_weights), -np.inf, log_weights))
 
     def summary(self, max_rows: int = 16) -> _table.Table:
@@ -281,12 +268,10 @@ class Posterior:
 
     def save(self, path: Any) -> None:
         """Write mean, deviations and history to a folder; `mgvi.load` reads them back."""
-        arrays = {"mean": self.latent_mean, "deviations": self.deviations}
-        for name, tree in (("spread", self._spread), ("free", self._free)):
-            if tree is not None:
-                arrays[name] = tree
+        arrays, options = self._approximation.to_files()
+        arrays = {"mean": self.latent_mean, "deviations": self.deviations, **arrays}
         facts = {"kind": "posterior", "history": self.history, "status": int(self.status)}
-        facts["sampler"] = [type(self._sampler).__name__, dataclasses.asdict(self._sampler)]
+        facts["approximation"] = [type(self._approximation).__name__, options]
         _files.write(path, arrays, facts, self.problem)
 
 
@@ -319,26 +304,23 @@ def load(path: Any, problem: Problem) -> Posterior:
     True
     """
     arrays, facts = _files.read(path, problem)
-    name, options = facts["sampler"]
+    name, options = facts["approximation"]
     return Posterior(
         problem,
         arrays["mean"],
         arrays["deviations"],
         history=facts["history"],
         status=Status(facts["status"]),
-        sampler={"MGVI": MGVI, "Point": Point}[name](**options),
-        free=arrays.get("free"),
-        spread=arrays.get("spread"),
+        approximation=APPROXIMATIONS[name].from_files(arrays, options),
     )
 
 
-def accurate(problem: Problem) -> Stop:
-    """When a final draw ends: near the accuracy of the arithmetic for small problems, at 1 % of an sd for others."""
+def default_samples(problem: Problem) -> int:
+    """How many samples a result has unless told otherwise."""
+    if is_small(problem):
+        return 2048
     size = _tree.size(problem.latent)
-    double = any(leaf.dtype == jnp.float64 for leaf in problem.latent.values())
-    if size < 2000:
-        return Stop(1e-10 if double else 1e-6, 0.0, 10 * size + 20)
-    return Stop(1e-3, 0.0, 4000)  # of a preconditioned residual, in which all directions count alike
+    return 512 if size < 2_000 else 128 if size < 20_000 else 32 if size < 300_000 else 16
 
 
 def _at(mean, deviations):

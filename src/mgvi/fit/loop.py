@@ -22,9 +22,9 @@ from mgvi.fit.progress import Progress
 from mgvi.fit.rounds import Rounds
 from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
 from mgvi.minimizers import NewtonCG
-from mgvi.posterior import Posterior
+from mgvi.posterior import Posterior, default_samples
 from mgvi.problem import Problem
-from mgvi.samplers import MGVI, Draws, affordable_pairs, is_small, number, with_partners
+from mgvi.samplers import MGVI, Draws, InverseMetric, affordable_pairs, is_small, number, with_partners
 from mgvi.status import Status
 
 _SHRINKS = (1.0, 0.5, 0.25, 0.1)  # tried in turn when a round breaks down
@@ -214,7 +214,7 @@ class _Fit:
     def posterior(self, status: Status, samples: int | None) -> Posterior:
         """The result, with deviations drawn accurately at the final mean."""
         bare = self._posterior({}, status, self.history)
-        count = samples or _default_samples(self._problem)
+        count = samples or default_samples(self._problem)
         result = bare.sample(count, self._seed, _FINAL)
         if not result.status.ok:  # the final draws may have failed where the rounds did not
             warnings.warn(f"the fit ended as {result.status.name}. {result.status.advice}", MgviWarning, stacklevel=3)
@@ -233,9 +233,7 @@ class _Fit:
             deviations,
             history=history,
             status=status,
-            sampler=self._sampler,
-            free=self._drawn,
-            spread=spread,
+            approximation=InverseMetric(self._sampler, self._drawn, spread),
         )
 
 
@@ -247,13 +245,6 @@ def _plan(problem, schedule, tolerance):
         spread = affordable_pairs(problem) if is_small(problem) else None
         return Automatic(_tree.size(problem.latent), data, tolerance=tolerance, spread=spread)
     return Staged(PAPER if schedule == "paper" else schedule)
-
-
-def _default_samples(problem) -> int:
-    if is_small(problem):
-        return 2048
-    size = _tree.size(problem.latent)
-    return 512 if size < 2_000 else 128 if size < 20_000 else 32 if size < 300_000 else 16
 
 
 def _non_finite_site(problem, mean) -> str | None:

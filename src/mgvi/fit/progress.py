@@ -4,14 +4,14 @@ Records of rounds come in; lines on standard error go out.
 It must not change anything.
 """
 
-import sys
+from mgvi._progress import printer
 
 
 class Progress:
     """Prints one line for each round, coloured by rich if that is installed and standard error is a terminal."""
 
     def __init__(self):
-        self._print = _printer()
+        self._print = printer()
 
     def __call__(self, record: dict) -> None:
         """Show one round."""
@@ -22,15 +22,3 @@ class Progress:
             f"round {record['round'] + 1:3d}  {stage:16s}  kl {record['kl']:.6g}  shift {record['shift']:.3f} sd{noise}"
             f"  pairs {record['pairs']}  {record['seconds']:.2f} s{compiled}"
         )
-
-
-def _printer():
-    if sys.stderr.isatty():
-        try:
-            from rich.console import Console
-
-            console = Console(stderr=True, highlight=True)
-            return lambda line: console.print(line, soft_wrap=True)
-        except ImportError:
-            pass
-    return lambda line: print(line, file=sys.stderr, flush=True)

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi.fit.objective import SampledKL
 from mgvi.fit.schedule import Settings
 from mgvi.linalg import Stop
 from mgvi.minimizers import Limits, NewtonReport
+from mgvi.objective import SampledKL
 from mgvi.problem import Problem
 from mgvi.samplers import Draws, number, numbers, with_partners
 from mgvi.status import Status

@@ -4,13 +4,27 @@ A Fisher metric comes in, deviations from a mean go out.
 No sampler knows data.
 """
 
+from mgvi.samplers.approximations import (
+    APPROXIMATIONS,
+    Approximation,
+    DenseGaussian,
+    DiagonalGaussian,
+    InverseMetric,
+    StoredDraws,
+)
 from mgvi.samplers.draws import Draws, affordable_pairs, is_small, number, numbers
 from mgvi.samplers.mgvi import MGVI, Point, with_partners
 
 __all__ = [
+    "APPROXIMATIONS",
     "MGVI",
+    "Approximation",
+    "DenseGaussian",
+    "DiagonalGaussian",
     "Draws",
+    "InverseMetric",
     "Point",
+    "StoredDraws",
     "affordable_pairs",
     "is_small",
     "number",
