@@ -25,15 +25,15 @@ _GOES_ON = -1
 class Objective(Protocol):
     """What a minimizer needs to know."""
 
-    def gradient(self, x: Any) -> tuple[Any, Any]:
+    def gradient(self, x: Any, /) -> tuple[Any, Any]:
         """Gradient at x, and anything else that is known there and of interest at the end."""
         ...
 
-    def solve(self, x: Any, b: Any, stop: Stop) -> tuple[Any, Any]:
+    def solve(self, x: Any, b: Any, stop: Stop, /) -> tuple[Any, Any]:
         """M^-1 b with a positive definite curvature M at x, and the iterations that it took."""
         ...
 
-    def change(self, x: Any, known: Any, step: Any) -> Callable[[jax.Array], jax.Array]:
+    def change(self, x: Any, known: Any, step: Any, /) -> Callable[[jax.Array], jax.Array]:
         """From a length to the objective at x + length * step minus that at x, resolved better than either.
 
         `known` is what `gradient` had to say at x.
