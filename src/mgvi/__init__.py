@@ -4,7 +4,7 @@ A Bayesian model and data come in; a posterior with full correlations goes out.
 Start with `from_numpyro`.
 """
 
-from mgvi import baselines, datasets, distributions, fields
+from mgvi import baselines, datasets, diagnostics, distributions, fields
 from mgvi._version import __version__
 from mgvi.errors import FileError, FitError, MgviWarning, ModelError
 from mgvi.fit import Stage, fit
@@ -26,6 +26,7 @@ __all__ = [
     "__version__",
     "baselines",
     "datasets",
+    "diagnostics",
     "distributions",
     "fields",
     "fit",
