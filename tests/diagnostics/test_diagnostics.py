@@ -99,7 +99,8 @@ def test_traces_are_on_a_logarithmic_grid_and_do_not_count_their_own_time(proble
 
 
 def test_fit_can_be_traced_too(problem):
-    trace = diagnostics.Trace({"error": lambda p: -np.abs(p.at_mean["w"] - models.exact_regression()[0]).max()})
+    error = lambda p: -np.abs(p.at_mean["w"] - models.exact_regression()[0]).max()
+    trace = diagnostics.Trace({"error": error}, ratio=1.0)
     trace.add(mgvi.fit(problem, seed=1, callbacks=[trace], progress=False))
     assert len(trace.rows) > 2 and trace["error"][-1] > -0.02
     assert trace.time_to("error", -0.02) <= trace["seconds"][-1]
