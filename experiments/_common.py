@@ -201,7 +201,10 @@ def dots(name: str, **options: Any) -> dict[str, Any]:
 
 
 def plot_traces(
-    path: Path, traces: Mapping[str, Trace], panels: Mapping[str, str], marks: Mapping[str, Mapping[str, float]] = {}
+    path: Path,
+    traces: Mapping[str, Trace],
+    panels: Mapping[str, str],
+    marks: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
     """Metrics over seconds without compilation, one panel a metric.
 
@@ -213,7 +216,7 @@ def plot_traces(
         By method.
     panels : dict of str
         Label of the axis, by metric.
-    marks : dict of dict
+    marks : dict of dict, optional
         Horizontal lines: by metric, a level by label.
     """
     with figure(path, len(panels), 1, size=(6.5, 2.2 * len(panels) + 0.4), sharex=True, squeeze=False) as (
@@ -225,7 +228,7 @@ def plot_traces(
                 values = trace[metric]
                 if np.any(np.isfinite(values)):
                     axis.plot(np.maximum(trace["seconds"], 1e-4), values, **line(name), marker=".", ms=3)
-            _mark(axis, marks.get(metric, {}))
+            _mark(axis, (marks or {}).get(metric, {}))
             _limit(axis, [trace[metric] for trace in traces.values()])
             axis.set_ylabel(label)
             axis.set_xscale("log")
