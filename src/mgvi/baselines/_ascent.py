@@ -26,7 +26,7 @@ from mgvi.status import Status
 
 _CHUNK = 200  # steps to a call, at most
 _GROWTH = 0.15  # length of a window over the steps so far
-_JUDGED = 20  # steps of the shortest window that is judged
+_JUDGED = 100  # steps of the shortest window that is judged
 _SD = 0.1  # of every latent at the start
 _IDLE = 3  # halvings without gain at the end
 _DECAY, _SQUARES, _EPSILON = 0.9, 0.999, 1e-8  # Adam's
@@ -77,7 +77,10 @@ class Diagonal(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """All Gaussians, as S = diag(sd) (1 + T) with T strictly lower triangular."""
+    """All Gaussians, as S = diag(sd) (1 + T / sqrt(N)) with T strictly lower triangular.
+
+    With the root of the number N of latents a step in all entries of T changes a draw as much as one in the others.
+    """
 
     def start(self, size, dtype, sd):
         """Parameters: mean, logarithm of sd, and T."""
@@ -85,12 +88,15 @@ class Dense(NamedTuple):
 
     def colour(self, params, noise):
         """S noise."""
-        mixed = noise + jnp.matmul(noise, jnp.tril(params["lower"], -1).T, precision=lax.Precision.HIGHEST)
+        mixed = noise + jnp.matmul(noise, self._lower(params).T, precision=lax.Precision.HIGHEST)
         return jnp.exp(params["log_sd"]) * mixed
+
+    def _lower(self, params):
+        return jnp.tril(params["lower"], -1) / np.sqrt(params["lower"].shape[0])
 
     def score(self, params, noise):
         """S^-T noise."""
-        upper = jnp.tril(params["lower"], -1).T
+        upper = self._lower(params).T
         return jnp.exp(-params["log_sd"]) * solve_triangular(upper, noise.T, lower=False, unit_diagonal=True).T
 
     def log_det(self, params):
@@ -99,7 +105,7 @@ class Dense(NamedTuple):
 
     def approximation(self, params, latent):
         """The Gaussian, for a Posterior."""
-        lower = np.tril(np.asarray(params["lower"], np.float64), -1)
+        lower = np.asarray(self._lower(params), np.float64)
         sd = np.exp(np.asarray(params["log_sd"], np.float64))
         return DenseGaussian(sd[:, None] * (np.eye(len(sd)) + lower))
 

@@ -88,7 +88,7 @@ def advi_fullrank(
     *,
     seed: int,
     samples: int | None = None,
-    step: float = 0.05,
+    step: float = 0.1,
     pairs: int = 1,
     max_steps: int = 300_000,
     tolerance: float = 0.01,
