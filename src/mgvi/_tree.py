@@ -49,7 +49,8 @@ def add(a, b):
 
 def dot(a, b):
     """Inner product of two trees."""
-    return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, a, b)), start=jnp.zeros(()))
+    product = lambda x, y: jnp.vdot(x, y, precision=jax.lax.Precision.HIGHEST)
+    return sum(jax.tree.leaves(jax.tree.map(product, a, b)), start=jnp.zeros(()))
 
 
 def subtract(a, b):

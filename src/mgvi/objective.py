@@ -24,7 +24,7 @@ class SampledKL:
     beta: Any
     free: Any  # 1 for each site whose mean moves, 0 for each that is held
     inverse: Any = None  # of the metric, as a matrix, for small problems
-    diagonal: Any = None  # of the metric, to precondition with
+    preconditioner: Any = None
 
     @property
     def _count(self):
@@ -55,7 +55,7 @@ class SampledKL:
             product = jnp.matmul(row, self.inverse, precision=jax.lax.Precision.HIGHEST)
             return jax.tree.map(lambda leaf: leaf[0], _tree.from_rows(product, b)), jnp.ones((), int)
         step, report = averaged_metric(self.problem, mean, self.deviations, self.beta, self.free).solve(
-            b, stop, None if self.diagonal is None else (lambda r: _tree.divide(r, self.diagonal))
+            b, stop, self.preconditioner, correct=False
         )
         return step, report.iterations
 

@@ -158,10 +158,10 @@ class FisherMetric:
         one = self.mv(jax.tree.map(lambda leaf: leaf[0], v))  # an axis of length 1 would cost a pass here and there
         return jax.tree.map(lambda leaf: leaf[None], one)
 
-    def solve(self, b, stop: Stop = Stop(), precondition=None) -> tuple[Any, Report]:  # noqa: B008
+    def solve(self, b, stop: Stop = Stop(), preconditioner=None, correct=True) -> tuple[Any, Report]:  # noqa: B008
         """M^-1 b for one right-hand side, by conjugate gradients."""
         one = jax.tree.map(lambda leaf: leaf[None], b)
-        x, report = solve(self.mv_stack, one, stop=stop, precondition=precondition)
+        x, report = solve(self.mv_stack, one, stop=stop, preconditioner=preconditioner, correct=correct)
         return jax.tree.map(lambda leaf: leaf[0], (x, report))
 
     def diagonal(self, key: jax.Array, probes: int):

@@ -70,3 +70,23 @@ def test_deviations_that_still_change_are_not_convergence():
 def test_nothing_found_to_descend_slows_the_tempering():
     history = settled(beta=1e-4, newton_steps=1, shortest_step=1.0, newton_status=int(Status.NO_DESCENT))
     assert plan().next(history).beta == pytest.approx(3e-4)
+
+
+def large(**changes):
+    return settled(**{"pairs": 4, **changes})
+
+
+def test_large_problem_adds_pairs_when_noise_dominates_progress():
+    plan = Automatic(latents=200_000, data=200_000)
+    assert plan.next(large(shift=0.8, noise=0.3)).pairs == 4  # still moving
+    assert plan.next(large(shift=0.8, noise=3.0)).pairs == 4  # noisy, but far from where it leads to
+    assert plan.next(large(shift=0.2, noise=0.3)).pairs == 16
+    assert plan.next(large(shift=0.01, noise=0.05)) is Status.CONVERGED
+
+
+def test_large_problem_ends_when_its_rounds_only_tremble():
+    plan = Automatic(latents=200_000, data=200_000)
+    trembling = large(shift=0.2, noise=0.3, pairs=16)[1:]
+    assert isinstance(plan.next(3 * trembling), Settings)
+    assert plan.next(4 * trembling) is Status.CONVERGED
+    assert plan.next(4 * large(shift=0.2, noise=0.9, pairs=16)[1:]) is Status.NOISY

@@ -24,7 +24,7 @@ from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
 from mgvi.minimizers import NewtonCG
 from mgvi.posterior import Posterior, default_samples
 from mgvi.problem import Problem
-from mgvi.samplers import MGVI, Draws, InverseMetric, affordable_pairs, is_small, number, with_partners
+from mgvi.samplers import MGVI, Draws, InverseMetric, affordable_pairs, is_small, keys_at_once, number, with_partners
 from mgvi.status import Status
 
 _SHRINKS = (1.0, 0.5, 0.25, 0.1)  # tried in turn when a round breaks down
@@ -63,7 +63,7 @@ def fit(
         For "auto": the fit ends when no site's mean moves by more than this many posterior standard deviations in a
         round, nor by more than its own noise, and deviations have settled too; pairs are added while the standard error
         of the mean due to their finite number is above twice the tolerance. A large problem also ends when its rounds
-        only tremble, by less than ten times this and without a common direction.
+        with the most pairs only tremble, by less than ten times this.
     max_rounds, time_limit : int, float
         End the fit, with what it has, after so many rounds or seconds.
     callbacks : iterable of callable
@@ -135,7 +135,7 @@ class _Fit:
         self._drawn = {n: number(float(n not in point_estimates + constants)) for n in problem.latent}
         moving = {n: number(float(n not in constants)) for n in problem.latent}
         first = self._plan.next([])
-        batch = min(32, first.pairs) if isinstance(first, Settings) else 1
+        batch = min(keys_at_once(problem), first.pairs) if isinstance(first, Settings) else 1
         draws = self._draws = Draws(problem, sampler, batch, self._drawn, None if schedule == "auto" else False)
         self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving)
         self.history: list[dict] = []

@@ -58,9 +58,9 @@ class _Measured(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("antithetic", "minimizer"))
-def _minimize(problem, mean, deviations, inverse, diagonal, knobs: _Knobs, free, *, antithetic, minimizer):
+def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs, free, *, antithetic, minimizer):
     """Minimise the sampled KL over the mean; also the gradient of each pair minus their mean."""
-    objective = SampledKL(problem, with_partners(deviations, antithetic), knobs.beta, free, inverse, diagonal)
+    objective = SampledKL(problem, with_partners(deviations, antithetic), knobs.beta, free, inverse, preconditioner)
     new, (kl, gradients, _), newton_report = minimizer.minimize(objective, mean, knobs.newton)
     count = jax.tree.leaves(deviations)[0].shape[0]
     pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
@@ -81,12 +81,9 @@ def _blend(old, new, weight):
 
 
 @jax.jit
-def _centred(pairs):
-    return jax.tree.map(lambda g: g - jnp.mean(g, axis=0), pairs)
-
-
-@jax.jit
-def _noise(moves, deviations):
+def _noise(pairs, deviations, preconditioner):
+    centred = jax.tree.map(lambda g: g - jnp.mean(g, axis=0), pairs)
+    moves = centred if preconditioner is None else preconditioner.apply(centred)  # near enough for an estimate
     return _standard_error(moves, deviations, jnp, _FLOOR)
 
 
@@ -146,10 +143,10 @@ class Rounds:
         state, report, moved, measured = run(state, keys, settings, shrink)
         return state, _record(*jax.device_get((report, moved, measured)))
 
-    def _minimized(self, mean, deviations, inverse, diagonal, settings):
+    def _minimized(self, mean, deviations, inverse, preconditioner, settings):
         cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
         knobs = numbers(_Knobs(settings.beta, Limits(settings.newton_steps, settings.newton_decrement, cg)))
-        arguments = (self._problem, mean, deviations, inverse, diagonal, knobs, self._moving)
+        arguments = (self._problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
         return self._problem.static.compiled.call(_minimize, *arguments, **self._static)
 
     def _run_dense(self, state, keys, settings, shrink):
@@ -198,21 +195,27 @@ class Rounds:
         compiled = self._problem.static.compiled
         stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
         spread = self.spread(state, settings)
-        diagonal = self._draws.diagonal(state.mean, settings.beta, spread) if settings.precondition else None
-        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, spread, diagonal)
+        preconditioner = (
+            self._draws.preconditioner(state.mean, settings.beta, spread) if settings.precondition else None
+        )
+        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, spread, preconditioner)
         if shrink != 1:
             deviations = _tree.scale(shrink, deviations)
         change = None
         if not settings.fresh and state.deviations is not None and not self._is_other(state.deviations, keys):
             weight = number(min(settings.weight, 1.0))
             deviations, change = compiled.call(_blend, state.deviations, deviations, weight)
-        mean, pairs, moved = self._minimized(state.mean, deviations, None, diagonal, settings)
+        # The KL is stiffer than the metric of the draws: it feels what global sites do to the deviations.
+        stiffer = preconditioner
+        if preconditioner is not None and self._sampler.draws:
+            around = with_partners({name: d[:1] for name, d in deviations.items()}, self._sampler.antithetic)
+            stiffer = self._draws.refreshed(preconditioner, state.mean, around, settings.beta)
+        mean, pairs, moved = self._minimized(state.mean, deviations, None, stiffer, settings)
         measured = _Measured(compiled.call(_shift, state.mean, mean, deviations))
         mean, move, along = self._extrapolate(state, mean, deviations, settings.weight)
         measured = measured._replace(along=along, change=change)
         if settings.measure_noise and settings.pairs > 1:
-            moves, _ = self._draws.solve(mean, compiled.call(_centred, pairs), stop, settings.beta, spread, diagonal)
-            measured = measured._replace(noise=compiled.call(_noise, moves, deviations))
+            measured = measured._replace(noise=compiled.call(_noise, pairs, deviations, stiffer))
         return State(mean, deviations, move), report, moved, measured
 
     def _is_other(self, deviations, keys) -> bool:

@@ -43,7 +43,7 @@ PAPER = (
     *(Stage(pairs=1 + k, cg=25 + 75 * k // 10, newton=3 + k, rounds=1) for k in range(1, 11)),
 )
 
-_HOVER = 4  # rounds without a common direction
+_HOVER = 4  # rounds with the most pairs that only tremble
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
 
@@ -91,8 +91,9 @@ class Staged:
 class Automatic:
     """Tempers the likelihood in, settles the mean on a fixed set of samples, and adds samples while noise dominates.
 
-    The metric of the draws is averaged over deviations of the last round: in a hierarchy the metric at the mean alone
-    knows nothing of a scale whose effects are zero there, and a fit with it collapses.
+    The metric of the draws of a small problem is averaged over deviations of the last round: in a hierarchy the metric
+    at the mean alone knows nothing of a scale whose effects are zero there, and a fit with it collapses. Large problems
+    take it at the mean, as the paper does: there an average makes the spectrum of a field far too certain.
 
     Parameters
     ----------
@@ -110,14 +111,12 @@ class Automatic:
         size = latents + data
         if spread is not None:
             self._base, self._most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
-        elif size <= 300_000:
-            self._base, self._most = (32, 128) if size < 20_000 else (8, 32)
         else:
-            self._base, self._most = 4, 8
+            self._base, self._most = (8, 32) if size < 300_000 else (4, 16) if size < 1_000_000 else (4, 8)
         self._tolerance = tolerance
         self._latents = latents
         self._dense = spread is not None
-        self._spread = spread if spread is not None else 2 if size < 300_000 else 1
+        self._spread = spread or 0  # at the mean for large problems
         self._cg = min(10 * latents + 20, 2000)
 
     def next(self, history: Sequence[dict]) -> Settings | Status:
@@ -128,9 +127,11 @@ class Automatic:
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
-            return self._settling(self._base, 1.0 if self._dense else 0.5)
+            return self._settling(self._base)
+        if not self._dense:
+            return self._next_of_large(history)
         weight = self._weight(history)
-        if not (self._is_settled(last, weight) or self._is_hovering(history)):
+        if not self._is_settled(last, weight):
             return self._settling(last["pairs"], min(max(weight, 0.5), 5.0))
         if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > _STALLED:
             return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
@@ -149,13 +150,22 @@ class Automatic:
         still = shift < self._tolerance and shift < max(noise, 0.1 * self._tolerance)
         return still and ahead * (last["change"] or 0.0) < 2 * self._tolerance
 
-    def _is_hovering(self, history) -> bool:
-        """Whether a large problem only trembles at the accuracy of its solves: small moves without common direction."""
-        last = [record for record in history[-_HOVER:] if record["pairs"] == history[-1]["pairs"]]
-        if self._dense or len(last) < _HOVER or max(record["shift"] for record in last) > 10 * self._tolerance:
-            return False
-        directions = [record["along"][0] / max(record["along"][1], 1e-12) ** 0.5 for record in last]
-        return sum(directions) / _HOVER < 0.3
+    def _next_of_large(self, history) -> Settings | Status:
+        """Pairs are added as soon as noise dominates progress: on few of them the mean over-fits its own samples."""
+        last = history[-1]
+        if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > 1e-3 * self._latents:
+            return Status.NO_DESCENT
+        shift, noise = last["shift"], last["noise"] or 0.0
+        if shift > min(max(noise, self._tolerance), 10 * self._tolerance):
+            return self._settling(last["pairs"])
+        if noise <= 2 * self._tolerance:
+            return Status.CONVERGED
+        if last["pairs"] < self._most:
+            return self._settling(min(4 * last["pairs"], self._most))
+        calm = [r for r in history[-_HOVER:] if r["pairs"] == last["pairs"] and r["shift"] <= 10 * self._tolerance]
+        if len(calm) < _HOVER:
+            return self._settling(last["pairs"])
+        return Status.CONVERGED if noise <= 10 * self._tolerance else Status.NOISY
 
     def _weight(self, history) -> float:
         """By Aitken's rule: less than 1 where rounds overshoot, more where they creep in one direction.
@@ -163,8 +173,6 @@ class Automatic:
         The move of the last round times this number is where the rounds lead to, were they linear.
         """
         last, before = history[-1], history[-2]
-        if not self._dense:
-            return 0.5
         if last["along"] is None or before["pairs"] != last["pairs"] or before["beta"] < 1 or before["shift"] > 1:
             return 1.0
         cosine, square = last["along"]

@@ -66,7 +66,8 @@ def solve(
     stop: Stop = Stop(),  # noqa: B008
     *,
     coupled: bool = False,
-    precondition: Callable | None = None,
+    preconditioner: Any = None,
+    correct: bool = True,
     residual: Any = None,
 ) -> tuple[Any, Report]:
     """Solve A x = b for each of the right-hand sides stacked along the leading axis.
@@ -83,9 +84,12 @@ def solve(
         When to end.
     coupled : bool
         Whether all right-hand sides share one Krylov space.
-    precondition : callable, optional
-        An approximation P of the inverse of A, positive definite, on stacks. Residuals are then measured in the norm
-        r^T P r, in which all directions count alike if P is good.
+    preconditioner : Preconditioner, optional
+        An approximation P of the inverse of A, positive definite. Residuals are then measured in the norm r^T P r, in
+        which all directions count alike if P is good.
+    correct : bool
+        Whether the preconditioner's coarse space, which must then belong to A itself, corrects the solutions before
+        and after the iterations.
     residual : tree, optional
         b - A x0, if it is known.
 
@@ -103,7 +107,8 @@ def solve(
     >>> print(jnp.allclose(x @ A, jnp.eye(2), atol=1e-5), int(report.status.max()))
     True 0
     """
-    precondition = precondition or (lambda v: v)
+    precondition = (lambda v: v) if preconditioner is None else preconditioner.apply
+    correction = preconditioner.correct if correct and preconditioner and preconditioner.basis is not None else None
     size_of = lambda r: jnp.sqrt(_diagonal(r, precondition(r)))
     scale = size_of(b)
     goal = stop.residual * scale
@@ -111,6 +116,9 @@ def solve(
         x0, residual = jax.tree.map(jnp.zeros_like, b), b
     elif residual is None:
         residual = _tree.subtract(b, mv(x0))
+    if correction is not None:
+        step = correction(residual)
+        x0, residual = _tree.add(x0, step), _tree.subtract(residual, mv(step))
 
     def unfinished(state):
         _, _, used, turn, satisfied = state
@@ -119,6 +127,8 @@ def solve(
     def one_pass(state):
         x, r, used, turn, _ = state
         x, used, satisfied = run(x, r, used, turn)
+        if correction is not None:
+            x = _tree.add(x, correction(_tree.subtract(b, mv(x))))
         return x, _tree.subtract(b, mv(x)), used, turn + 1, satisfied
 
     def run(x, r, used, turn):
@@ -180,12 +190,12 @@ def _run_coupled(mv, x0, r, stop, goal, used, precondition):
 
     def orthonormal(w, z):
         """w = q r with q orthonormal in the preconditioned product; z = P w is carried along."""
-        first = _cholesky(_gram(w, z))
+        first = _cholesky(gram(w, z))
         inverse = _triangular_inverse(first)
-        w, z = _mix(inverse, w), _mix(inverse, z)
-        second = _cholesky(_gram(w, z))  # again: one pass is not orthogonal to rounding
+        w, z = mix(inverse, w), mix(inverse, z)
+        second = _cholesky(gram(w, z))  # again: one pass is not orthogonal to rounding
         inverse = _triangular_inverse(second)
-        return _mix(inverse, w), _mix(inverse, z), (first @ second).T  # rows mix: w_old = total @ w
+        return mix(inverse, w), mix(inverse, z), (first @ second).T  # rows mix: w_old = total @ w
 
     q, z, c = orthonormal(r, precondition(r))
     size = jnp.sqrt(jnp.sum(c * c, axis=0))
@@ -201,19 +211,19 @@ def _run_coupled(mv, x0, r, stop, goal, used, precondition):
 
     def step(state):
         a_s = mv(state.s)
-        factor = _triangular_inverse(_cholesky(_gram(state.s, a_s)))
+        factor = _triangular_inverse(_cholesky(gram(state.s, a_s)))
         inverse = factor.T @ factor
         weights = inverse @ state.c
-        w = _tree.subtract(state.q, _mix(inverse, a_s))
+        w = _tree.subtract(state.q, mix(inverse, a_s))
         q, z, factor = orthonormal(w, precondition(w))
         c = factor @ state.c
-        s = _tree.add(z, _mix(factor, state.s))
+        s = _tree.add(z, mix(factor, state.s))
         decrease = jnp.sum(state.c * weights, axis=0)
         size = jnp.sqrt(jnp.sum(c * c, axis=0))
         finite = jnp.all(jnp.isfinite(c)) & jnp.all(jnp.isfinite(weights)) & jnp.all(decrease >= 0)
         # A growing residual is normal within bounds; far above the best one, the recursion has lost its accuracy.
         healthy = finite & jnp.all(size <= 1e3 * jnp.maximum(state.best, goal))
-        x = _tree.add(state.x, _mix(jnp.where(finite, weights, 0.0).T, state.s))
+        x = _tree.add(state.x, mix(jnp.where(finite, weights, 0.0).T, state.s))
         recent = jnp.roll(state.recent, 1, axis=0).at[0].set(decrease)
         return _State(state.i + 1, x, q, s, c, recent, state.total + decrease, jnp.minimum(state.best, size), healthy)
 
@@ -221,7 +231,7 @@ def _run_coupled(mv, x0, r, stop, goal, used, precondition):
     return end.x, end.i, end.healthy & ~is_open(end)
 
 
-def _gram(u, v):
+def gram(u, v):
     """Inner products of all pairs of two stacks."""
     products = jax.tree.map(
         lambda a, b: jnp.matmul(
@@ -244,7 +254,7 @@ def _scaled(factors, stack):
     return jax.tree.map(lambda a: factors.reshape(-1, *(1,) * (a.ndim - 1)) * a, stack)
 
 
-def _mix(matrix, stack):
+def mix(matrix, stack):
     """Row i of the result is the sum of matrix[i, j] times entry j of the stack."""
     return jax.tree.map(lambda a: jnp.tensordot(matrix, a, axes=1, precision=lax.Precision.HIGHEST), stack)
 

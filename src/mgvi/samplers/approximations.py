@@ -14,11 +14,9 @@ import numpy as np
 from mgvi import _tree
 from mgvi.linalg import Stop
 from mgvi.problem import Problem
-from mgvi.samplers.draws import Draws
+from mgvi.samplers.draws import Draws, keys_at_once
 from mgvi.samplers.mgvi import MGVI, Point, with_partners
 from mgvi.status import Status
-
-_KEYS = 32  # to a call of the sampler
 
 
 class Approximation(Protocol):
@@ -76,18 +74,20 @@ class InverseMetric:
     def draw(self, problem: Problem, mean: Any, n: int, seed: int, stream: int) -> tuple[Any, Status]:
         """`n` deviations, by solving linear systems."""
         antithetic = self.sampler.antithetic
-        draws = Draws(problem, self.sampler, _KEYS, self.free)
+        draws = Draws(problem, self.sampler, keys_at_once(problem), self.free)
         keys = draws.keys(seed, stream, -(-n // 2) if antithetic else n)
-        diagonal = None
+        preconditioner = None
         if not draws.dense and self.sampler.draws:
-            diagonal = draws.diagonal(mean, spread=self.spread)
-        deviations, report = draws.draw(mean, keys, _accurate(problem), spread=self.spread, diagonal=diagonal)
+            preconditioner = draws.preconditioner(mean, spread=self.spread)
+        deviations, report = draws.draw(
+            mean, keys, _accurate(problem), spread=self.spread, preconditioner=preconditioner
+        )
         deviations = {name: d[:n] for name, d in with_partners(deviations, antithetic).items()}
         return deviations, Status(int(report.status.max()))
 
     def quadratic(self, problem: Problem, mean: Any, deviations: Any) -> np.ndarray:
         """Deviations times metric times deviations, for small problems."""
-        draws = Draws(problem, self.sampler, _KEYS, self.free)
+        draws = Draws(problem, self.sampler, keys_at_once(problem), self.free)
         return draws.metric(draws.information(mean, self.spread)).quadratic(_tree.on_host(deviations))
 
     def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:

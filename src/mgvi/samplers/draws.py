@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi.linalg import DenseMetric, Report, Stop
+from mgvi.linalg import DenseMetric, Preconditioner, Report, Stop, global_sites, with_coarse_space
 from mgvi.problem import Problem, averaged_metric, information_matrix
 
 _FILL = 2**31 - 1  # tells keys that only fill a batch from all others
@@ -27,6 +27,12 @@ def is_small(problem: Problem) -> bool:
     """Whether the metric of a problem is best kept as a matrix."""
     size = _tree.size(problem.latent)
     return size <= _DENSE_LATENTS and size * _tree.size(problem.data) <= _DENSE_JACOBIAN
+
+
+def keys_at_once(problem: Problem) -> int:
+    """How many deviations one call of the compiled programs draws; rounds and final draws share them."""
+    size = _tree.size(problem.latent) + _tree.size(problem.data)
+    return 32 if is_small(problem) else 8 if size < 300_000 else 4
 
 
 def affordable_pairs(problem: Problem) -> int:
@@ -50,15 +56,21 @@ def _excite(problem, mean, keys, beta, free, spread, *, sampler):
 
 
 @jax.jit
-def _diagonal(problem, mean, seed, beta, free, spread):
-    return averaged_metric(problem, mean, spread, beta, free).diagonal(jax.random.key(seed), _PROBES)
+def _preconditioner(problem, mean, seed, beta, free, spread):
+    metric = averaged_metric(problem, mean, spread, beta, free)
+    diagonal = metric.diagonal(jax.random.key(seed), _PROBES)
+    return with_coarse_space(metric.matvec, metric.rmatvec, diagonal, global_sites(problem.static.latent))
+
+
+@jax.jit
+def _refreshed(problem, mean, preconditioner, beta, free, deviations):
+    return preconditioner.refreshed(averaged_metric(problem, mean, deviations, beta, free).matvec)
 
 
 @partial(jax.jit, static_argnames="sampler")
-def _solve(problem, mean, b, start, residual, stop, beta, free, spread, diagonal, *, sampler):
+def _solve(problem, mean, b, start, residual, stop, beta, free, spread, preconditioner, *, sampler):
     metric = averaged_metric(problem, mean, spread, beta, free)
-    precondition = None if diagonal is None else (lambda r: _tree.divide(r, diagonal))
-    solution, report = sampler.solve(metric, b, start, residual, stop, precondition)
+    solution, report = sampler.solve(metric, b, start, residual, stop, preconditioner)
     return _tree.multiply(free, solution), report
 
 
@@ -116,12 +128,17 @@ class Draws:
         mask = np.concatenate([np.full(math.prod(leaf.shape), free[name]) for name, leaf in sorted(latent.items())])
         return DenseMetric(np.eye(len(mask)) + beta * np.outer(mask, mask) * information, latent)
 
-    def diagonal(self, mean, beta=1.0, spread=None, seed=0) -> Any:
-        """An estimate of the metric's diagonal, to precondition solves with."""
+    def preconditioner(self, mean, beta=1.0, spread=None, seed=0) -> Preconditioner:
+        """An approximate inverse of the metric, for the solves at a mean."""
         arguments = (mean, number(seed), number(beta), self.free, self._points(spread))
-        return self._problem.static.compiled.call(_diagonal, self._problem, *arguments)
+        return self._problem.static.compiled.call(_preconditioner, self._problem, *arguments)
 
-    def draw(self, mean, keys, stop: Stop, beta=1.0, spread=None, diagonal=None) -> tuple[Any, Report]:
+    def refreshed(self, preconditioner: Preconditioner, mean, deviations, beta=1.0) -> Preconditioner:
+        """The same for the metric averaged over mean + deviations."""
+        arguments = (mean, preconditioner, number(beta), self.free, deviations)
+        return self._problem.static.compiled.call(_refreshed, self._problem, *arguments)
+
+    def draw(self, mean, keys, stop: Stop, beta=1.0, spread=None, preconditioner=None) -> tuple[Any, Report]:
         """One deviation for each key, from the metric averaged over mean + spread (by default: at the mean)."""
         if self.dense:
             deviations = self.metric(self.information(mean, spread), beta).colour(self.white(keys))
@@ -131,20 +148,8 @@ class Draws:
         parts = []
         for some in self._batches(_filled(keys, self._batch)):
             excited = self._call(_excite, mean, some, beta, self.free, spread)
-            parts.append(self._call(_solve, mean, *excited, numbers(stop), beta, self.free, spread, diagonal))
+            parts.append(self._call(_solve, mean, *excited, numbers(stop), beta, self.free, spread, preconditioner))
         return _join(parts, keys.shape[0])
-
-    def solve(self, mean, b, stop: Stop, beta=1.0, spread=None, diagonal=None) -> tuple[Any, Report]:
-        """M^-1 b for a stack of right-hand sides, by iteration."""
-        count = jax.tree.leaves(b)[0].shape[0]
-        spread = self._points(spread)
-        parts = []
-        for index in np.arange(count).reshape(-1, self._batch if count % self._batch == 0 else count):
-            some = jax.tree.map(lambda leaf, index=index: leaf[index], b)
-            zero = jax.tree.map(jnp.zeros_like, some)
-            fixed = (numbers(stop), number(beta), self.free, spread, diagonal)
-            parts.append(self._call(_solve, mean, some, zero, some, *fixed))
-        return _join(parts, count)
 
     def only_free(self, deviations):
         """Deviations without those of sites that have none."""

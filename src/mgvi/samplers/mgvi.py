@@ -57,11 +57,11 @@ class MGVI:
         return b, eta, pull(_tree.subtract(noise, jax.vmap(metric.matvec)(eta)))
 
     def solve(
-        self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop, precondition: Any = None
+        self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop, preconditioner: Any = None
     ) -> tuple[Any, Report]:
         """M^-1 b for a stack of right-hand sides, from starting points with known residuals."""
         coupled = self.coupled and jax.tree.leaves(b)[0].shape[0] > 1
-        return solve(metric.mv_stack, b, start, stop, coupled=coupled, residual=residual, precondition=precondition)
+        return solve(metric.mv_stack, b, start, stop, coupled=coupled, residual=residual, preconditioner=preconditioner)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Point:
         return zero, zero, zero
 
     def solve(
-        self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop, precondition: Any = None
+        self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop, preconditioner: Any = None
     ) -> tuple[Any, Report]:
         """Nothing to solve."""
         none = jnp.zeros(jax.tree.leaves(b)[0].shape[0])
