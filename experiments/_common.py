@@ -24,6 +24,7 @@ from mgvi.diagnostics import Trace
 
 INFER: dict[str, Callable[..., mgvi.Posterior]] = {
     "mgvi": mgvi.fit,
+    "mgvi_paper": mgvi.fit,  # with the schedule of the paper, or one like it
     "map": baselines.map_estimate,
     "laplace": baselines.laplace,
     "advi_meanfield": baselines.advi_meanfield,
@@ -33,6 +34,7 @@ INFER: dict[str, Callable[..., mgvi.Posterior]] = {
 }
 LABELS = {
     "mgvi": "MGVI",
+    "mgvi_paper": "MGVI, paper's schedule",
     "map": "MAP",
     "laplace": "Laplace",
     "advi_meanfield": "mf-ADVI",
@@ -43,25 +45,28 @@ LABELS = {
 # Okabe and Ito's palette, told apart by colour-blind readers; lines differ in style and points in shape as well.
 COLOURS = {
     "mgvi": "#0072B2",
+    "mgvi_paper": "#56B4E9",
     "map": "#8C8C8C",
     "laplace": "#E69F00",
     "advi_meanfield": "#009E73",
     "advi_fullrank": "#CC79A7",
-    "linear_response": "#56B4E9",
+    "linear_response": "#A6761D",
     "nuts": "#000000",
     "truth": "#D55E00",
 }
 LINES = {
     "mgvi": "-",
+    "mgvi_paper": (0, (6, 1)),
     "map": ":",
     "laplace": (0, (3, 1, 1, 1)),
     "advi_meanfield": "--",
     "advi_fullrank": "-.",
-    "linear_response": (0, (5, 1)),
+    "linear_response": (0, (4, 1, 1, 1, 1, 1)),
     "nuts": (0, (1, 1)),
 }
 MARKERS = {
     "mgvi": "o",
+    "mgvi_paper": "h",
     "map": "x",
     "laplace": "^",
     "advi_meanfield": "s",
@@ -159,7 +164,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
+    if value is None or value != value:
         return "-"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 

@@ -91,3 +91,18 @@ class Trace:
             return np.inf
         last = np.flatnonzero(is_below)
         return float(seconds[last[-1] + 1] if last.size else seconds[0])
+
+    def settling_time(self, name: str, tolerance: float) -> float:
+        """Seconds from which on a metric stays within a tolerance of its last value.
+
+        Examples
+        --------
+        >>> from mgvi.diagnostics import Trace
+        >>> trace = Trace({})
+        >>> trace.rows = [{"seconds": t, "elbo": e} for t, e in ((1.0, 3.0), (2.0, 1.0), (4.0, 2.5), (8.0, 3.0))]
+        >>> trace.settling_time("elbo", 0.6)
+        4.0
+        """
+        seconds, values = self["seconds"], self[name]
+        away = np.flatnonzero(~(np.abs(values - values[-1]) <= tolerance))
+        return float(seconds[away[-1] + 1] if away.size else seconds[0])
