@@ -210,6 +210,7 @@ def plot_traces(
     traces: Mapping[str, Trace],
     panels: Mapping[str, str],
     marks: Mapping[str, Mapping[str, float]] | None = None,
+    logarithmic: Sequence[str] = (),
 ) -> None:
     """Metrics over seconds without compilation, one panel a metric.
 
@@ -223,6 +224,8 @@ def plot_traces(
         Label of the axis, by metric.
     marks : dict of dict, optional
         Horizontal lines: by metric, a level by label.
+    logarithmic : sequence of str
+        Metrics whose axis is logarithmic.
     """
     with figure(path, len(panels), 1, size=(6.5, 2.2 * len(panels) + 0.4), sharex=True, squeeze=False) as (
         canvas,
@@ -234,18 +237,23 @@ def plot_traces(
                 if np.any(np.isfinite(values)):
                     axis.plot(np.maximum(trace["seconds"], 1e-4), values, **line(name), marker=".", ms=3)
             _mark(axis, (marks or {}).get(metric, {}))
-            _limit(axis, [trace[metric] for trace in traces.values()])
+            if metric in logarithmic:
+                axis.set_yscale("log")
+            else:
+                _limit(axis, [trace[metric] for trace in traces.values()])
             axis.set_ylabel(label)
             axis.set_xscale("log")
         axes[-1, 0].set_xlabel("time without compilation (s)")
         handles, labels = axes[0, 0].get_legend_handles_labels()
-        canvas.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 6))
+        canvas.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4))
 
 
 def _mark(axis: Any, levels: Mapping[str, float]) -> None:
+    """Lines with their labels on the left; the highest label stands above its line, the others below."""
     for label, level in levels.items():
         axis.axhline(level, color="#8C8C8C", lw=0.8, zorder=0)
-        axis.annotate(label, (1.0, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7)
+        side = "bottom" if level == max(levels.values()) else "top"
+        axis.annotate(label, (0.0, level), xycoords=("axes fraction", "data"), ha="left", va=side, fontsize=7)
 
 
 def _limit(axis: Any, all_values: Sequence[np.ndarray]) -> None:

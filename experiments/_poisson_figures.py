@@ -30,7 +30,7 @@ def draw(out: Path, case: Any, posteriors: dict[str, Any], traces: dict[str, Any
         "significance": "average significance (sd)",
     }
     marks = {"significance": {"0.80: calibrated": _common.CALIBRATED, "1: the paper's mark": 1.0}}
-    _common.plot_traces(out / "metrics.png", traces, panels, marks)
+    _common.plot_traces(out / "metrics.png", traces, panels, marks, logarithmic=("rms", "significance"))
 
 
 def _position(case):
@@ -113,15 +113,19 @@ def _scatter(path, case, posteriors):
 
 
 def _against_nuts(path, posteriors):
+    """Means as differences, which their range would hide; standard deviations as they are."""
     with _common.figure(path, 1, 2, size=(7, 3.5)) as (canvas, axes):
-        for axis, moment in zip(axes, ("mean", "sd"), strict=True):
-            reference = getattr(posteriors["nuts"], moment)["log_rate"]
-            for name, posterior in posteriors.items():
-                if name != "nuts" and not (name == "map" and moment == "sd"):
-                    values = getattr(posterior, moment)["log_rate"]
-                    axis.plot(reference, values, **_common.dots(name, ms=3, alpha=0.7, mfc="none"))
-            ends = [reference.min(), reference.max()]
-            axis.plot(ends, ends, color="k", lw=0.6, zorder=0)
-            axis.set(xlabel=f"{moment} of the log-rate, NUTS", ylabel=f"{moment} of the log-rate")
+        mean, sd = (getattr(posteriors["nuts"], moment)["log_rate"] for moment in ("mean", "sd"))
+        for name, posterior in posteriors.items():
+            if name == "nuts":
+                continue
+            style = _common.dots(name, ms=3, alpha=0.7, mfc="none")
+            axes[0].plot(mean, posterior.mean["log_rate"] - mean, **style)
+            if name != "map":
+                axes[1].plot(sd, posterior.sd["log_rate"], **style)
+        axes[0].axhline(0, color="k", lw=0.6, zorder=0)
+        axes[1].plot([sd.min(), sd.max()], [sd.min(), sd.max()], color="k", lw=0.6, zorder=0)
+        axes[0].set(xlabel="mean of the log-rate, NUTS", ylabel="mean of the log-rate minus NUTS")
+        axes[1].set(xlabel="sd of the log-rate, NUTS", ylabel="sd of the log-rate")
         handles, labels = axes[0].get_legend_handles_labels()
         canvas.legend(handles, labels, loc="outside upper center", ncols=4)

@@ -112,7 +112,7 @@ class Case:
     def significance(self, posterior: mgvi.Posterior) -> float:
         """Average significance of the log-rate; nan for a point estimate."""
         mean, sd = posterior.mean["log_rate"], posterior.sd["log_rate"]
-        return average_significance(self.truth, mean, sd) if np.all(sd > 0) else np.nan
+        return average_significance(self.truth, mean, sd) if np.all(sd > 1e-9) else np.nan
 
 
 def _results(case: Case, posteriors, traces, seed) -> tuple[list[dict], dict]:
