@@ -262,7 +262,7 @@ def _limit(axis: Any, all_values: Sequence[np.ndarray]) -> None:
     ends = np.array([v[np.isfinite(v)][-1] for v in all_values if np.any(np.isfinite(v))])
     if finite.size < 2:
         return
-    span = max(np.ptp(ends), 0.15 * (np.quantile(finite, 0.9) - np.quantile(finite, 0.1)), 1e-9)
+    span = max(np.ptp(ends), 0.02 * (np.quantile(finite, 0.9) - np.quantile(finite, 0.1)), 1e-9)
     low, high = max(finite.min(), ends.min() - 6 * span), min(finite.max(), ends.max() + 6 * span)
     margin = 0.06 * (high - low)
     axis.set_ylim(low - margin, high + margin)

@@ -52,14 +52,14 @@ def run(
             posteriors[name], traces[name] = _common.infer(
                 name, problem, metrics, seed=seed, progress=progress, trace_samples=TRACED
             )
-    rows, results = _results(posteriors, traces)
-    _common.save_data(out, **data, held_out=hidden, seen=seen)
-    panels = {
-        "predictive": "held-out log-likelihood\nof samples (nats a datum)",
-        "predictive_at_mean": "held-out log-likelihood\nat the mean (nats a datum)",
-    }
-    _common.plot_traces(out / "metrics.png", traces, panels)
-    _groups(out / "groups.png", posteriors)
+        rows, results = _results(posteriors, traces)
+        _common.save_data(out, **data, held_out=hidden, seen=seen)
+        panels = {
+            "predictive": "held-out log-likelihood\nof samples (nats a datum)",
+            "predictive_at_mean": "held-out log-likelihood\nat the mean (nats a datum)",
+        }
+        _common.plot_traces(out / "metrics.png", traces, panels)
+        _groups(out / "groups.png", posteriors)
     settings = {"rows": len(seen), "held_out": len(hidden), "parameters": 5 + sum(n for _, n in GROUPS.values()) + 5}
     results = {"experiment": "election-full", "size": size, "seed": seed, "settings": settings, **results}
     return _common.write(out, results, rows)
