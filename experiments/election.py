@@ -25,7 +25,7 @@ from mgvi.diagnostics import compare, rms
 
 METHODS = ("mgvi", "map", "laplace", "advi_meanfield", "advi_fullrank", "linear_response", "nuts")
 STATES = 51
-TRACED = 256  # samples for each row of a trace
+TRACED = 2048  # samples for each row of a trace: as many as the result has
 MOMENTS = 40_000  # samples of an approximation for its RMS, so that their number does not show
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"every": 8, "advi_fullrank": {"max_steps": 20_000}, "nuts": {"warmup": 500, "draws": 1000}},

@@ -42,7 +42,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {
         "pixels": 128,
         "mgvi_paper": {"schedule": "paper"},
-        "nuts": {"warmup": 1000, "draws": 5000},
+        "nuts": {"warmup": 1000, "draws": 10_000},
     },
 }
 # RMS of mean and sd against HMC, from the paper.
@@ -150,7 +150,7 @@ def _moments(posteriors, seed) -> dict[str, mgvi.Posterior]:
         compared[name] = posterior if name in ("nuts", "map") else posterior.sample(MOMENTS, seed + 1)
         if name.startswith("mgvi"):
             try:
-                compared[f"{name}_weighted"] = posterior.corrected(seed + 2, MOMENTS // 4)
+                compared[f"{name}_weighted"] = posterior.corrected(seed + 2, MOMENTS // 2)
             except ValueError:
                 pass  # the weights are not to be trusted, and the table has no such row
     return compared
