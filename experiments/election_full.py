@@ -25,7 +25,10 @@ from mgvi.diagnostics import Trace, predictive_log_likelihood
 
 METHODS = ("mgvi", "advi_meanfield", "map", "laplace")
 GROUPS = {"a": ("age", 4), "b": ("edu", 4), "c": ("age_edu", 16), "d": ("state", 51), "e": ("region", 5)}
-SIZES: dict[str, dict[str, Any]] = {"small": {"every": 8}, "paper": {"every": 1}}
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"every": 8, "mgvi": {"max_rounds": 12}, "advi_meanfield": {"max_steps": 20_000}},
+    "paper": {"every": 1},
+}
 HELD_OUT = 0.1
 WEAK = 100.0  # sd of the coefficients' priors, and upper end of the scales'
 TRACED = 256  # samples for each row of a trace
@@ -36,8 +39,8 @@ def run(
     *, size: str = "small", seed: int = 1, out: Path, methods: Sequence[str] | None = None, progress: bool = True
 ) -> dict:
     """Compare the methods, and write tables, figures and data to a folder."""
-    out = Path(out)
-    data = polls(SIZES[size]["every"])
+    options, out = SIZES[size], Path(out)
+    data = polls(options["every"])
     order = np.random.default_rng(seed).permutation(len(data["bush"]))
     count = round(HELD_OUT * len(order))
     hidden, seen = np.sort(order[:count]), np.sort(order[count:])
@@ -50,7 +53,7 @@ def run(
         }
         for name in _common.chosen(methods, METHODS):
             posteriors[name], traces[name] = _common.infer(
-                name, problem, metrics, seed=seed, progress=progress, trace_samples=TRACED
+                name, problem, metrics, seed=seed, progress=progress, trace_samples=TRACED, **options.get(name, {})
             )
         rows, results = _results(posteriors, traces)
         _common.save_data(out, **data, held_out=hidden, seen=seen)
@@ -123,17 +126,21 @@ def _results(posteriors, traces: dict[str, Trace]) -> tuple[list[dict], dict]:
 
 
 def _groups(path: Path, posteriors) -> None:
-    """Effects of age, education and region with their standard deviations."""
+    """Effects of age, education and region, with their standard deviations.
+
+    Each sample's effects are shown without their mean over the categories, which the intercept makes up for.
+    """
     shown = {"a": "age", "b": "education", "e": "region"}
+    spread = [name for name in posteriors if name not in ("map", "laplace")]  # Laplace's bars are ten times as long
     with _common.figure(path, 1, len(shown), size=(7, 2.8), sharey=True) as (canvas, axes):
-        spread = [name for name in posteriors if name != "map"]
         for axis, (site, label) in zip(axes, shown.items(), strict=True):
             for i, name in enumerate(spread):
-                mean, sd = posteriors[name].mean[site], posteriors[name].sd[site]
-                x = np.arange(1, len(mean) + 1) + 0.15 * (i - 0.5 * (len(spread) - 1))
-                axis.errorbar(x, mean, sd, **_common.dots(name, ms=4), lw=1, capsize=2)
+                effect = posteriors[name].samples[site]
+                effect = effect - effect.mean(axis=1, keepdims=True)
+                x = np.arange(1, effect.shape[1] + 1) + 0.15 * (i - 0.5 * (len(spread) - 1))
+                axis.errorbar(x, effect.mean(axis=0), effect.std(axis=0), **_common.dots(name, ms=4), lw=1, capsize=2)
             axis.axhline(0, color="#8C8C8C", lw=0.6, zorder=0)
             axis.set_xlabel(f"{label} (category)")
             axis.set_xticks(np.arange(1, GROUPS[site][1] + 1))
-        axes[0].set_ylabel("effect on the logit, mean and sd")
+        axes[0].set_ylabel("effect on the logit,\nmean and sd")
         canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)

