@@ -27,7 +27,9 @@ METHODS = ("mgvi", "mgvi_paper", "map", "laplace", "advi_meanfield", "advi_fullr
 AMPLITUDE = 2.0  # sd of the log-rate
 LENGTH = 0.05  # correlation length, of the whole line
 HELD_OUT = 0.1
-SETTLED = 0.05  # nats a datum: the predictive likelihood counts as converged when it stays this close to its last value
+SETTLED = (
+    0.05  # nats a datum: the predictive likelihood, smoothed, has converged when it stays so close to its last value
+)
 TRACED = 256  # samples for each row of a trace
 MOMENTS = 40_000  # samples of an approximation for its RMS, so that their number does not show
 DATA = 5  # added to the seed for the data: the first whose counts reach a few hundred
@@ -135,6 +137,9 @@ def _results(case: Case, posteriors, traces, seed) -> tuple[list[dict], dict]:
         "methods": {name: _common.outcome(p) for name, p in posteriors.items()},
         "traces": {name: trace.rows for name, trace in traces.items()},
         "speedup": _speedup({row["method"]: row["settled (s)"] for row in rows}),
+        "settled without smoothing (s)": {
+            name: trace.settling_time("predictive", SETTLED, smooth=False) for name, trace in traces.items()
+        },
     }
     if "nuts" in posteriors:
         history = posteriors["nuts"].history
