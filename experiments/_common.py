@@ -24,6 +24,7 @@ from mgvi.diagnostics import Trace
 
 INFER: dict[str, Callable[..., mgvi.Posterior]] = {
     "mgvi": mgvi.fit,
+    "mgvi_paper": mgvi.fit,  # with the schedule of the paper, or one like it
     "map": baselines.map_estimate,
     "laplace": baselines.laplace,
     "advi_meanfield": baselines.advi_meanfield,
@@ -33,6 +34,7 @@ INFER: dict[str, Callable[..., mgvi.Posterior]] = {
 }
 LABELS = {
     "mgvi": "MGVI",
+    "mgvi_paper": "MGVI, paper's schedule",
     "map": "MAP",
     "laplace": "Laplace",
     "advi_meanfield": "mf-ADVI",
@@ -43,25 +45,28 @@ LABELS = {
 # Okabe and Ito's palette, told apart by colour-blind readers; lines differ in style and points in shape as well.
 COLOURS = {
     "mgvi": "#0072B2",
+    "mgvi_paper": "#56B4E9",
     "map": "#8C8C8C",
     "laplace": "#E69F00",
     "advi_meanfield": "#009E73",
     "advi_fullrank": "#CC79A7",
-    "linear_response": "#56B4E9",
+    "linear_response": "#A6761D",
     "nuts": "#000000",
     "truth": "#D55E00",
 }
 LINES = {
     "mgvi": "-",
+    "mgvi_paper": (0, (6, 1)),
     "map": ":",
     "laplace": (0, (3, 1, 1, 1)),
     "advi_meanfield": "--",
     "advi_fullrank": "-.",
-    "linear_response": (0, (5, 1)),
+    "linear_response": (0, (4, 1, 1, 1, 1, 1)),
     "nuts": (0, (1, 1)),
 }
 MARKERS = {
     "mgvi": "o",
+    "mgvi_paper": "h",
     "map": "x",
     "laplace": "^",
     "advi_meanfield": "s",
@@ -159,7 +164,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
+    if value is None or value != value:
         return "-"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
@@ -205,6 +210,7 @@ def plot_traces(
     traces: Mapping[str, Trace],
     panels: Mapping[str, str],
     marks: Mapping[str, Mapping[str, float]] | None = None,
+    logarithmic: Sequence[str] = (),
 ) -> None:
     """Metrics over seconds without compilation, one panel a metric.
 
@@ -218,6 +224,8 @@ def plot_traces(
         Label of the axis, by metric.
     marks : dict of dict, optional
         Horizontal lines: by metric, a level by label.
+    logarithmic : sequence of str
+        Metrics whose axis is logarithmic.
     """
     with figure(path, len(panels), 1, size=(6.5, 2.2 * len(panels) + 0.4), sharex=True, squeeze=False) as (
         canvas,
@@ -229,18 +237,23 @@ def plot_traces(
                 if np.any(np.isfinite(values)):
                     axis.plot(np.maximum(trace["seconds"], 1e-4), values, **line(name), marker=".", ms=3)
             _mark(axis, (marks or {}).get(metric, {}))
-            _limit(axis, [trace[metric] for trace in traces.values()])
+            if metric in logarithmic:
+                axis.set_yscale("log")
+            else:
+                _limit(axis, [trace[metric] for trace in traces.values()])
             axis.set_ylabel(label)
             axis.set_xscale("log")
         axes[-1, 0].set_xlabel("time without compilation (s)")
         handles, labels = axes[0, 0].get_legend_handles_labels()
-        canvas.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 6))
+        canvas.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4))
 
 
 def _mark(axis: Any, levels: Mapping[str, float]) -> None:
+    """Lines with their labels on the left; the highest label stands above its line, the others below."""
     for label, level in levels.items():
         axis.axhline(level, color="#8C8C8C", lw=0.8, zorder=0)
-        axis.annotate(label, (1.0, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7)
+        side = "bottom" if level == max(levels.values()) else "top"
+        axis.annotate(label, (0.0, level), xycoords=("axes fraction", "data"), ha="left", va=side, fontsize=7)
 
 
 def _limit(axis: Any, all_values: Sequence[np.ndarray]) -> None:
@@ -249,7 +262,7 @@ def _limit(axis: Any, all_values: Sequence[np.ndarray]) -> None:
     ends = np.array([v[np.isfinite(v)][-1] for v in all_values if np.any(np.isfinite(v))])
     if finite.size < 2:
         return
-    span = max(np.ptp(ends), 0.15 * (np.quantile(finite, 0.9) - np.quantile(finite, 0.1)), 1e-9)
+    span = max(np.ptp(ends), 0.02 * (np.quantile(finite, 0.9) - np.quantile(finite, 0.1)), 1e-9)
     low, high = max(finite.min(), ends.min() - 6 * span), min(finite.max(), ends.max() + 6 * span)
     margin = 0.06 * (high - low)
     axis.set_ylim(low - margin, high + margin)

@@ -5,9 +5,9 @@ It must not know when to stop for the user's sake, nor what the result is for.
 
 Gradients are reparametrised, taken at antithetic pairs, and without the score of the Gaussian itself ("sticking the
 landing"), so that their noise vanishes where the Gaussian fits. Steps are Adam's. Windows of steps grow with their
-number; when the bound of a window is no better than that of the window before, by more than its noise, the step is
-halved; when three halvings in a row bring less than the tolerance, the ascent has arrived. The result is the average of
-the parameters over the last window.
+number; when the bound of a window is no better than that of the window before, by more than its noise or the
+tolerance, the step is halved; when three halvings in a row bring less than that, the ascent has arrived. The result is
+the average of the parameters over the last window.
 """
 
 from functools import partial
@@ -208,9 +208,10 @@ class Ascent:
         if len(values) < _JUDGED:
             return
         bound, variance = float(np.mean(values)), float(np.var(values)) / len(values)
-        if self._last is not None and self._last[0] - bound < np.sqrt(variance + self._last[1]):
+        tolerance = self._options.tolerance
+        if self._last is not None and self._last[0] - bound < max(tolerance, np.sqrt(variance + self._last[1])):
             gain = self._stage - bound
-            self._idle = self._idle + 1 if gain < max(self._options.tolerance, 2 * np.sqrt(variance)) else 0
+            self._idle = self._idle + 1 if gain < max(tolerance, 2 * np.sqrt(variance)) else 0
             self._stage, self._last = min(self._stage, bound), None
             self._size *= 0.5
             if self._idle >= _IDLE:

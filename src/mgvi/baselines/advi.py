@@ -29,9 +29,9 @@ def advi_meanfield(
 ) -> Posterior:
     """The Gaussian without correlations that is closest to the posterior, by stochastic ascent of the ELBO.
 
-    Adam with a step that is halved whenever a window of steps brings no more than noise; it ends when three halvings in
-    a row bring less than the tolerance, with the average over the last window. Windows grow to 15 % of the steps so
-    far. It starts at the mean of the prior with a standard deviation of 0.1 in every latent.
+    Adam with a step that is halved whenever a window of steps brings no more than noise, or less than the tolerance; it
+    ends when three halvings in a row bring no more either, with the average over the last window. Windows grow to 15 %
+    of the steps so far. It starts at the mean of the prior with a standard deviation of 0.1 in every latent.
 
     Parameters
     ----------

@@ -91,3 +91,24 @@ class Trace:
             return np.inf
         last = np.flatnonzero(is_below)
         return float(seconds[last[-1] + 1] if last.size else seconds[0])
+
+    def settling_time(self, name: str, tolerance: float, *, smooth: bool = True) -> float:
+        """Seconds from which on a metric stays within a tolerance of its last value.
+
+        With `smooth`, every value but the first and the last is replaced by the median of itself and its neighbours, so
+        that a single excursion, as few samples make them, does not count.
+
+        Examples
+        --------
+        >>> from mgvi.diagnostics import Trace
+        >>> trace = Trace({})
+        >>> trace.rows = [{"seconds": t, "elbo": e} for t, e in ((1.0, 0.0), (2.0, 2.9), (4.0, 1.0), (8.0, 3.0))]
+        >>> trace.settling_time("elbo", 0.2), trace.settling_time("elbo", 0.2, smooth=False)
+        (4.0, 8.0)
+        """
+        seconds, values = self["seconds"], self[name]
+        if smooth and len(values) > 2:
+            inner = np.median([values[:-2], values[1:-1], values[2:]], axis=0)
+            values = np.concatenate([values[:1], inner, values[-1:]])
+        away = np.flatnonzero(~(np.abs(values - values[-1]) <= tolerance))
+        return float(seconds[away[-1] + 1] if away.size else seconds[0])
