@@ -209,6 +209,8 @@ def test_an_experiment_without_its_packages_is_listed_with_what_it_needs(experim
     told = json.loads(call("list", "--json").stdout)
     assert "needs the package nowhere_to_be_found" in told[0]["what"]
     fails(1, "needs the package nowhere_to_be_found", "reproduce", "coin")
+    (experiments / "experiments" / "coin.py").unlink()
+    assert "cannot be imported" in json.loads(call("list", "--json").stdout)[0]["what"]
 
 
 def test_reproduce_prints_the_table_or_pure_json(experiments):
@@ -218,7 +220,7 @@ def test_reproduce_prints_the_table_or_pure_json(experiments):
     assert "chatter" in shown.stderr and "written to there: table.md" in shown.stderr
     told = call("reproduce", "coin", "--size", "paper", "--seed", 7, "--methods", "advi, mgvi", "--json")
     assert json.loads(told.stdout) == {"size": "paper", "seed": 7, "methods": ["advi", "mgvi"], "broken": None}
-    assert (Path("out") / "coin" / "table.md").is_file()
+    assert (Path("out") / "coin-paper" / "table.md").is_file()
 
 
 def test_reproduce_refuses_what_it_does_not_know(experiments):

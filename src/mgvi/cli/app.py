@@ -152,7 +152,7 @@ def _reproduce(
     name: Annotated[str, typer.Argument(help="One of those that mgvi list shows.")],
     size: Annotated[str, typer.Option(help="small: under a minute; paper: the published size.")] = "small",
     seed: _Seed = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for tables and figures; out/NAME by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables and figures; out/NAME-SIZE by default.")] = None,
     methods: Annotated[str | None, typer.Option(help="Some of its methods, separated by commas; else all.")] = None,
     quiet: _Quiet = False,
     as_json: _Json = False,

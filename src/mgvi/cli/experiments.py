@@ -55,7 +55,7 @@ def reproduce(
         raise usage(f"--size must be small or paper, found {size!r}.")
     module = _load(registry[name])
     chosen = _chosen(name, module, methods)
-    out = Path("out") / name if out is None else out
+    out = Path("out") / f"{name}-{size}" if out is None else out
     if out.exists() and not out.is_dir():
         raise usage(f"--out {out} is a file; give a folder.")
     out.mkdir(parents=True, exist_ok=True)
@@ -101,11 +101,10 @@ def _load(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if error.name and error.name.partition(".")[0] not in ("mgvi", "experiments"):
-            raise CommandError(
-                f"{module} needs the package {error.name}, which is not installed: pip install {error.name}."
-            ) from error
-        raise
+        name = (error.name or "").partition(".")[0]
+        if name in ("", "mgvi", "experiments"):
+            raise CommandError(f"{module} cannot be imported: {console.one_line(error)}.") from error
+        raise CommandError(f"{module} needs the package {name}, which is not installed: pip install {name}.") from error
 
 
 def _describe(name: str, module: str) -> dict[str, Any]:
