@@ -14,6 +14,7 @@ from experiments.classification.model import Setup, wave_numbers
 _SHOWN = 12  # samples of the spectrum
 _PANELS = {
     "log_likelihood": "predictive log-likelihood\n(nats a datum)",
+    "log_likelihood_at_mean": "the same\nat the latent mean",
     "rms": "RMS error of the rate",
     "average_significance": "average significance",
 }
@@ -32,18 +33,19 @@ def draw_maps(path: Path, setup: Setup, posteriors) -> None:
     board, names = setup.board, list(posteriors)
     top = max(float(posterior.sd["rate"].max()) for posterior in posteriors.values())
     rows = 1 + len(names)
-    with _common.figure(path, rows, 2, size=(6.0, 2.8 * rows)) as (canvas, axes):
+    with _common.figure(path, rows, 2, size=(6.4, 2.35 * rows)) as (canvas, axes):
         seen = np.where(board.white, board.data, np.nan)
         shown = _map(axes[0, 0], seen, "data; black squares are held out", vmin=0, vmax=1)
         axes[0, 0].set_facecolor("#555555")
-        _map(axes[0, 1], board.rate, "true rate", vmin=0, vmax=1)
-        canvas.colorbar(shown, ax=axes[0, :], label="rate", shrink=0.85)
+        truth = _map(axes[0, 1], board.rate, "true rate", vmin=0, vmax=1)
+        canvas.colorbar(shown, ax=axes[0, 0], label="datum")
+        canvas.colorbar(truth, ax=axes[0, 1], label="rate")
         for name, (left, right) in zip(names, axes[1:], strict=True):
             label = _common.LABELS[name]
             mean = _map(left, posteriors[name].mean["rate"], f"mean of the rate, {label}", vmin=0, vmax=1)
             sd = _map(right, posteriors[name].sd["rate"], f"sd of the rate, {label}", vmin=0, vmax=top, cmap="magma")
-            canvas.colorbar(mean, ax=left, label="rate", shrink=0.85)
-            canvas.colorbar(sd, ax=right, label="sd of the rate", shrink=0.85)
+            canvas.colorbar(mean, ax=left, label="rate")
+            canvas.colorbar(sd, ax=right, label="sd of the rate")
 
 
 def _map(axes, image, title, **options):
