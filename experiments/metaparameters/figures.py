@@ -17,7 +17,7 @@ TITLES = {
     "pairs": "antithetic pairs",
 }
 _COLUMNS = {
-    "log_likelihood": "log-likelihood (nats a datum)",
+    "log_likelihood": "log-likelihood\n(nats a datum)",
     "rms": "RMS error of the rate",
     "average_significance": "average significance",
 }
@@ -32,7 +32,7 @@ def draw(path: Path, sweeps) -> None:
                 _panel(panel, metric, sweep)
                 panel.set_ylabel(label)
             row[1].set_xlabel("time without compilation (s)")
-            row[0].legend(title=TITLES[name], loc="lower right", ncols=2, title_fontsize=8)
+            row[2].legend(title=TITLES[name].replace(" ", "\n", 1), loc="center left", bbox_to_anchor=(1.02, 0.5))
         for column, metric in enumerate(_COLUMNS):
             _limit([row[column] for row in axes], metric, sweeps)
 
@@ -51,10 +51,12 @@ def _panel(panel, metric, sweep) -> None:
 def _limit(panels, metric, sweeps) -> None:
     """The same range in all rows, so that they can be compared; what fails badly may leave it."""
     ends = np.array([run[metric] for sweep in sweeps.values() for run in sweep.values()])
-    ends = ends[np.isfinite(ends)]
-    middle, spread = np.median(ends), np.ptp(np.quantile(ends, [0.1, 0.9]))
-    low, high = middle - 2 * spread, middle + 2 * spread
-    if metric == "average_significance":
-        low, high = 0.0, max(2.0, min(high, 4.0))
+    best = np.max(ends) if metric == "log_likelihood" else np.min(ends)
+    reach = 3 * max(float(np.median(np.abs(ends - best))), 0.01)
+    ranges = {
+        "log_likelihood": (best - 3 * reach, best + 0.5 * reach),
+        "rms": (best - 0.5 * reach, best + 3 * reach),
+        "average_significance": (0.0, 2.5),
+    }
     for panel in panels:
-        panel.set_ylim(low, high)
+        panel.set_ylim(*ranges[metric])
