@@ -1,4 +1,4 @@
-"""Binary classification with a Gaussian process whose kernel is learned, on a checkerboard (section 5.2).
+"""Binary classification with a Gaussian process whose kernel is learned, on a checkerboard (section 8.2).
 
 A size and a seed come in; tables, figures and the data go out.
 It must not know how any method works.

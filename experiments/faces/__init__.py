@@ -1,4 +1,4 @@
-"""Non-negative matrix factorisation of the Frey faces with Gamma priors and Poisson counts (section 5.3).
+"""Non-negative matrix factorisation of the Frey faces with Gamma priors and Poisson counts (section 8.3).
 
 A size and a seed come in; tables, figures and the masks go out.
 It must not know how any method works.

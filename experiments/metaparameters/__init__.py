@@ -1,4 +1,4 @@
-"""What the numbers of iterations, steps and samples do to MGVI, one at a time (section 5.2.3).
+"""What the numbers of iterations, steps and samples do to MGVI, one at a time (section 8.2.3).
 
 A size and a seed come in; a table, the paper's findings one by one, figures and the data go out.
 It must not know how MGVI works.

@@ -29,7 +29,7 @@ def summarize(rows: list[dict[str, float]], rounds: int) -> dict[str, float]:
 
 
 def findings(sweeps: dict[str, dict[int, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Each claim of section 5.2.3 with the numbers that decide it."""
+    """Each claim of section 8.2.3 with the numbers that decide it."""
     return [
         *_on_conjugate_gradients(sweeps["cg"]),
         *_on_natural_gradients(sweeps["newton"]),

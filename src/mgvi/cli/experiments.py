@@ -28,11 +28,13 @@ def show_list(*, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("name", "methods", "what"):
-        table.add_column(title, no_wrap=title == "name", overflow="fold")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
     for row in rows:
-        table.add_row(row["name"], ", ".join(row["methods"]), row["what"])
+        table.add_row(row["name"], row["what"])
+        if row["methods"]:
+            table.add_row("", f"[dim]methods: {', '.join(row['methods'])}[/dim]")
     Console(highlight=False).print(table)
     print("\nRun one with: mgvi reproduce NAME [--size paper]")
 
