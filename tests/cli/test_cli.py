@@ -133,6 +133,16 @@ def test_an_interrupted_fit_resumes_to_the_result_of_one_without_interruption(he
     assert call(*FIT, "--overwrite", "--quiet").exit_code == 0
 
 
+def test_an_interruption_while_results_are_written_is_told_apart(here, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mgvi.Posterior, "save", interrupt)
+    fails(3, "The same command with --resume goes on", *FIT, "--max-rounds", 1)
+    monkeypatch.setattr("mgvi.cli.info.facts", interrupt)
+    assert call("info").exit_code == 130
+
+
 @pytest.mark.parametrize(
     ("sentence", "words"),
     [

@@ -17,6 +17,8 @@ from mgvi.cli import console, demo, experiments, fitting, info
 from mgvi.cli.console import CommandError, Exit
 from mgvi.errors import FileError, FitError, ModelError
 
+_INTERRUPTED = 130  # what shells and typer return after Ctrl-C
+
 
 class _Group(TyperGroup):
     """Ends every error with one line on standard error and its exit status."""
@@ -30,6 +32,8 @@ class _Group(TyperGroup):
             if "--traceback" in words:
                 traceback.print_exc()
             code = _report(error)
+        if code == _INTERRUPTED:
+            console.say("mgvi: interrupted.")
         sys.exit(code if isinstance(code, int) else Exit.FINE)
 
 

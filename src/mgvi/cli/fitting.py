@@ -7,7 +7,6 @@ It must not know where the request came from.
 import importlib.util
 import json
 import shutil
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,10 +74,13 @@ def run(request: Request, *, as_json: bool) -> int:
         _prepare(request)
         problem = from_numpyro(model, **arguments)
         console.say(str(problem))
-        start = time.perf_counter()
-        posterior = fit(problem, checkpoint=request.out / _CHECKPOINT, **request.options)
-        result = _result(request, posterior, time.perf_counter() - start)
-        text = _write(request.out, posterior, result)
+        try:
+            posterior = fit(problem, checkpoint=request.out / _CHECKPOINT, **request.options)
+            result = _result(request, posterior)
+            text = _write(request.out, posterior, result)
+        except KeyboardInterrupt:  # `fit` ends its rounds by itself: this was while samples were drawn or written
+            message = "interrupted before all was written. The same command with --resume goes on after the last round."
+            raise CommandError(message, Exit.NOT_CONVERGED) from None
     if as_json:
         console.print_json(result)
     else:
@@ -121,7 +123,7 @@ def _last_status(out: Path) -> str | None:
         return None
 
 
-def _result(request: Request, posterior: Posterior, seconds: float) -> dict[str, Any]:
+def _result(request: Request, posterior: Posterior) -> dict[str, Any]:
     table, check = posterior.summary(), posterior.check
     return {
         "status": posterior.status.name,
@@ -133,7 +135,7 @@ def _result(request: Request, posterior: Posterior, seconds: float) -> dict[str,
         "mgvi": __version__,
         "samples": len(posterior),
         "rounds": len(posterior.history),
-        "seconds": seconds,
+        "seconds": sum(record["seconds"] for record in posterior.history),
         "compile_seconds": sum(record["compile_seconds"] for record in posterior.history),
         "summary": {label: table[label] for label, _ in table.rows},
         "data_chi2": posterior.data_chi2(),
@@ -148,7 +150,7 @@ def _write(out: Path, posterior: Posterior, result: dict[str, Any]) -> str:
     posterior.save(out / _POSTERIOR)
     files = [_POSTERIOR, *_write_arviz(out / _ARVIZ, posterior), _TEXT, _SUMMARY, _CHECKPOINT]
     result["files"] = files
-    cost = f"{result['rounds']} rounds, {result['seconds']:.1f} s, {result['compile_seconds']:.1f} s of it compiling"
+    cost = f"{result['rounds']} rounds in {result['seconds']:.1f} s, {result['compile_seconds']:.1f} s compiling apart"
     text = f"{posterior.summary()}\n\n{posterior.report()}\n{cost}"
     (out / _TEXT).write_text(text + "\n")
     (out / _SUMMARY).write_text(console.to_json(result) + "\n")  # last: it marks the run as complete
