@@ -241,6 +241,9 @@ def plot_traces(
                 axis.set_yscale("log")
             else:
                 _limit(axis, [trace[metric] for trace in traces.values()])
+            for level in (marks or {}).get(metric, {}).values():
+                low, high = axis.get_ylim()
+                axis.set_ylim(min(low, level - 0.05 * abs(level)), max(high, level + 0.05 * abs(level)))
             axis.set_ylabel(label)
             axis.set_xscale("log")
         axes[-1, 0].set_xlabel("time without compilation (s)")

@@ -13,8 +13,8 @@ from experiments.classification.model import Setup, wave_numbers
 
 _SHOWN = 12  # samples of the spectrum
 _PANELS = {
-    "log_likelihood": "predictive log-likelihood\n(nats a datum)",
-    "log_likelihood_at_mean": "the same\nat the latent mean",
+    "log_likelihood": "log-likelihood of samples\n(nats a datum)",
+    "log_likelihood_at_mean": "log-likelihood at mean\n(nats a datum)",
     "rms": "RMS error of the rate",
     "average_significance": "average significance",
 }
