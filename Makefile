@@ -61,4 +61,4 @@ format: $(STAMP)  ## rewrite the files the way `make lint` wants them
 
 clean:  ## remove the virtual environment, builds, caches and outputs
 	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +
+	find src tests examples experiments benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +

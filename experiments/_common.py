@@ -101,6 +101,13 @@ def chosen(methods: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ..
     return tuple(name for name in known if name in methods)
 
 
+def paper_schedule(cg: tuple[int, int], newton: int) -> tuple[mgvi.Stage, ...]:
+    """One pair for 20 rounds, then one more pair and step each round to round 30, with CG from first to last."""
+    first, last = cg
+    later = (mgvi.Stage(1 + k, first + (last - first) * k // 10, newton + k, 1) for k in range(1, 11))
+    return (mgvi.Stage(1, first, newton, 20), *later)
+
+
 def infer(
     name: str,
     problem: mgvi.Problem,
@@ -241,6 +248,9 @@ def plot_traces(
                 axis.set_yscale("log")
             else:
                 _limit(axis, [trace[metric] for trace in traces.values()])
+            for level in (marks or {}).get(metric, {}).values():
+                low, high = axis.get_ylim()
+                axis.set_ylim(min(low, level - 0.05 * abs(level)), max(high, level + 0.05 * abs(level)))
             axis.set_ylabel(label)
             axis.set_xscale("log")
         axes[-1, 0].set_xlabel("time without compilation (s)")

@@ -191,3 +191,37 @@ def test_election_polls():
     assert set(data.polls["wave"]) == set(range(1, 8))
     assert data.states["region"][8] == 5 and data.states["abbr"][8] == "DC"
     assert len(data.census["N"]) == 3264
+
+
+def test_the_checkerboard_is_half_white_and_its_rate_is_that_of_the_data():
+    board = datasets.checkerboard(3, size=256)
+    assert board.white.mean() == 0.5
+    assert np.all(board.white == np.roll(board.white, (16, 16), (0, 1)))
+    assert not np.any(board.white & np.roll(board.white, 16, 0))
+    assert abs(np.mean(board.data - board.rate)) < 0.01
+    assert np.array_equal(datasets.checkerboard(3, size=256).data, board.data)
+
+
+def test_the_field_of_the_checkerboard_has_the_spectrum_that_is_returned():
+    spectra = []
+    for seed in range(20):
+        board = datasets.checkerboard(seed, size=64, bend=0.0)
+        modes = np.abs(np.fft.fft2(np.arctanh(2 * board.rate - 1)) / 64**2) ** 2
+        k = np.hypot(*np.meshgrid(*[np.fft.fftfreq(64, 1 / 64)] * 2))
+        ring = (k > 7.5) & (k < 8.5)
+        spectra.append(np.mean(modes[ring]) / np.interp(8.0, board.wave, board.power))
+    assert abs(np.mean(spectra) - 1) < 0.1
+
+
+def test_an_odd_number_of_squares_is_refused():
+    with pytest.raises(ValueError, match="squares must be even, .* and divide the size: found 3 and 32"):
+        datasets.checkerboard(1, size=32, squares=3)
+
+
+def test_lognormal_counts_have_the_moments_that_were_asked_for():
+    draws = [datasets.lognormal_counts(seed, mean=1.0, sd=0.5) for seed in range(200)]
+    log_rate = np.array([d.log_rate for d in draws])
+    assert abs(log_rate.mean() - 1.0) < 0.05 and abs(log_rate.std() - 0.5) < 0.05
+    assert abs(np.mean([d.counts - np.exp(d.log_rate) for d in draws])) < 0.05
+    neighbours = np.mean((log_rate - 1) * (np.roll(log_rate, 6, axis=1) - 1)) / 0.25
+    assert abs(neighbours - np.exp(-((6 / 128) ** 2) / (2 * 0.05**2))) < 0.05
