@@ -231,7 +231,7 @@ def _run_coupled(mv, x0, r, stop, goal, used, precondition):
     return end.x, end.i, end.healthy & ~is_open(end)
 
 
-def gram(u, v):
+def gram(u, v) -> jax.Array:
     """Inner products of all pairs of two stacks."""
     products = jax.tree.map(
         lambda a, b: jnp.matmul(
@@ -240,7 +240,7 @@ def gram(u, v):
         u,
         v,
     )
-    return sum(jax.tree.leaves(products))
+    return sum(jax.tree.leaves(products), start=jnp.zeros(()))
 
 
 def _diagonal(u, v):
@@ -254,7 +254,7 @@ def _scaled(factors, stack):
     return jax.tree.map(lambda a: factors.reshape(-1, *(1,) * (a.ndim - 1)) * a, stack)
 
 
-def mix(matrix, stack):
+def mix(matrix: jax.Array, stack):
     """Row i of the result is the sum of matrix[i, j] times entry j of the stack."""
     return jax.tree.map(lambda a: jnp.tensordot(matrix, a, axes=1, precision=lax.Precision.HIGHEST), stack)
 
