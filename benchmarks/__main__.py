@@ -7,6 +7,7 @@ from pathlib import Path
 
 NAMES = {
     "reference": "means and sds of everyday models against long runs (a few minutes)",
+    "solver": "what preconditioner and coupling bring to the draws (a minute)",
     "product": "one metric product of a field against its floor, an FFT pair (minutes)",
     "scaling": "fits of a binary field with learned spectrum, 128^2 to 1024^2 (ten minutes on two cores)",
     "cold": "seconds from nothing to a summary, in fresh processes, against NUTS (a few minutes)",

@@ -113,6 +113,8 @@ class Automatic:
             self._base, self._most = (1024, 4096) if size < 200 else (64, 1024) if size < 5_000 else (64, 256)
         else:
             self._base, self._most = (8, 32) if size < 300_000 else (4, 16) if size < 1_000_000 else (4, 8)
+        # The first rounds need not be precise; a second number of pairs is worth compiling for where data are many.
+        self._first = 8 if spread is not None and size >= 5_000 else self._base
         self._tolerance = tolerance
         self._latents = latents
         self._dense = spread is not None
@@ -188,7 +190,7 @@ class Automatic:
 
     def _tempering(self, beta: float) -> Settings:
         return Settings(
-            pairs=self._base,
+            pairs=self._first,
             beta=beta,
             draw_residual=5e-3,
             draw_energy=0.0,
@@ -214,7 +216,8 @@ class Automatic:
             newton_decrement=1e-4 if self._dense else max(1e-2, 1e-5 * self._latents),
             newton_cg=self._cg,
             newton_residual=0.01,
-            newton_share=0.0 if self._dense else 0.01,
+            # Not looser: what no datum sees gains little energy, and would stay where the first rounds left it.
+            newton_share=0.0 if self._dense else 1e-3,
             fresh=False,
             measure_noise=True,
             spread=self._spread,
