@@ -5,7 +5,10 @@ It must not know what the line is about.
 """
 
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 def printer() -> Callable[[str], None]:
@@ -19,3 +22,21 @@ def printer() -> Callable[[str], None]:
         except ImportError:
             pass
     return lambda line: print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def ticking(show: Callable[[str], None], what: str, every: float = 30.0) -> Iterator[None]:
+    """Show a line now and then while something long is under way; compiled programs are not disturbed by it."""
+    start, done = time.monotonic(), threading.Event()
+
+    def tick():
+        while not done.wait(every):
+            show(f"{what}: at work for {time.monotonic() - start:.0f} s")
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,5 +1,6 @@
 """The fit against exact posteriors, and what it promises about seeds, stops and failure."""
 
+import time
 import warnings
 
 import jax
@@ -10,6 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 import mgvi
+from mgvi._progress import ticking
 from mgvi.linalg import Stop
 from mgvi.samplers import MGVI, Point
 from tests.fit import models
@@ -71,6 +73,16 @@ def test_same_seed_gives_same_bits_whatever_is_watched(logistic, reference, tmp_
     assert equal(again, reference)
     assert [r["round"] for r, _ in seen] == list(range(len(reference.history)))
     assert not equal(mgvi.fit(logistic, seed=4, progress=False), reference)
+
+
+def test_long_work_says_that_it_is_under_way():
+    lines = []
+    with ticking(lines.append, "round 3", every=0.02):
+        time.sleep(0.2)
+    assert len(lines) > 2 and lines[0].startswith("round 3: at work for 0 s")
+    count = len(lines)
+    time.sleep(0.1)
+    assert len(lines) == count
 
 
 def test_history_tells_what_each_round_did(reference):

@@ -77,16 +77,16 @@ def large(**changes):
 
 
 def test_large_problem_adds_pairs_when_noise_dominates_progress():
-    plan = Automatic(latents=200_000, data=200_000)
+    plan = Automatic(latents=800_000, data=800_000)
     assert plan.next(large(shift=0.8, noise=0.3)).pairs == 4  # still moving
     assert plan.next(large(shift=0.8, noise=3.0)).pairs == 4  # noisy, but far from where it leads to
-    assert plan.next(large(shift=0.2, noise=0.3)).pairs == 16
+    assert plan.next(large(shift=0.2, noise=0.3)).pairs == 8
     assert plan.next(large(shift=0.01, noise=0.05)) is Status.CONVERGED
 
 
 def test_large_problem_ends_when_its_rounds_only_tremble():
-    plan = Automatic(latents=200_000, data=200_000)
-    trembling = large(shift=0.2, noise=0.3, pairs=16)[1:]
+    plan = Automatic(latents=800_000, data=800_000)
+    trembling = large(shift=0.2, noise=0.3, pairs=8)[1:]
     assert isinstance(plan.next(3 * trembling), Settings)
     assert plan.next(4 * trembling) is Status.CONVERGED
-    assert plan.next(4 * large(shift=0.2, noise=0.9, pairs=16)[1:]) is Status.NOISY
+    assert plan.next(4 * large(shift=0.2, noise=0.9, pairs=8)[1:]) is Status.NOISY

@@ -9,6 +9,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -109,7 +110,8 @@ def fit(
     deadline = time.monotonic() + time_limit
     try:
         while (status := state.outcome(max_rounds, deadline)) is None:
-            state.advance()
+            with show.waiting(len(state.history) + 1) if show is not None else nullcontext():
+                state.advance()
             if store is not None:
                 store.write(state.state, state.history)
             if show is not None:

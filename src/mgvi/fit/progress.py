@@ -4,7 +4,9 @@ Records of rounds come in; lines on standard error go out.
 It must not change anything.
 """
 
-from mgvi._progress import printer
+from contextlib import AbstractContextManager
+
+from mgvi._progress import printer, ticking
 
 
 class Progress:
@@ -12,6 +14,10 @@ class Progress:
 
     def __init__(self):
         self._print = printer()
+
+    def waiting(self, number: int) -> AbstractContextManager[None]:
+        """Show now and then that a long round is under way."""
+        return ticking(self._print, f"round {number:3d}")
 
     def __call__(self, record: dict) -> None:
         """Show one round."""

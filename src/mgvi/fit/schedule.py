@@ -112,7 +112,7 @@ class Automatic:
         if spread is not None:
             self._base, self._most = (1024, 4096) if size < 200 else (64, 1024) if size < 5_000 else (64, 256)
         else:
-            self._base, self._most = (8, 32) if size < 300_000 else (4, 16) if size < 1_000_000 else (4, 8)
+            self._base, self._most = (8, 32) if size < 300_000 else (2, 8) if size < 1_000_000 else (4, 8)
         # The first rounds need not be precise; a second number of pairs is worth compiling for where data are many.
         self._first = 8 if spread is not None and size >= 5_000 else self._base
         self._tolerance = tolerance
