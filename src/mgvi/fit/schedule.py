@@ -110,7 +110,7 @@ class Automatic:
     def __init__(self, latents: int, data: int, *, tolerance: float = 0.05, spread: int | None = None):
         size = latents + data
         if spread is not None:
-            self._base, self._most = (1024, 4096) if size < 200 else (64, 1024) if size < 5_000 else (64, 256)
+            self._base, self._most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
         else:
             self._base, self._most = (8, 32) if size < 300_000 else (2, 8) if size < 1_000_000 else (4, 8)
         # The first rounds need not be precise; a second number of pairs is worth compiling for where data are many.
