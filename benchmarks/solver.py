@@ -1,7 +1,7 @@
 """What preconditioner and coupling bring to the draws: a field with gaps, learned spectrum and unknown noise.
 
-Eight deviations are drawn at the mean of a fit, to the same accuracy in each way of solving. Errors are those of the
-worst global parameter (spectrum, noise, level) and of the field's latent, in posterior sds, against a solve to the accuracy of the arithmetic.
+Eight deviations are drawn at the mean of a fit, in each way of solving. Errors are those of the worst global parameter
+(spectrum, noise, level) and of the field's latent, in posterior sds, against a solve to the accuracy of the arithmetic.
 """
 
 import time
