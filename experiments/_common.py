@@ -135,6 +135,15 @@ def outcome(posterior: mgvi.Posterior) -> dict[str, Any]:
     }
 
 
+def seconds_to_levels(traces: Mapping[str, Trace], near: float) -> dict[str, dict[str, float]]:
+    """Seconds after which each method stays as near as that to each method's final log-likelihood."""
+    levels = {name: trace["log_likelihood"][-1] - near for name, trace in traces.items()}
+    return {
+        goal: {name: trace.time_to("log_likelihood", level) for name, trace in traces.items()}
+        for goal, level in levels.items()
+    }
+
+
 def environment() -> dict[str, str]:
     """Versions and machine that a result was made with."""
     device = jax.devices()[0]

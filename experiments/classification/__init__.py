@@ -69,20 +69,11 @@ def run(
             }
             for name, posterior in posteriors.items()
         },
-        "seconds_to_level": _seconds_to_levels(traces),
+        "seconds_to_level": _common.seconds_to_levels(traces, _NEAR),
     }
     _common.save_data(out, **vars(setup.board))
     figures.draw(out, setup, posteriors, traces)
     return _common.write(out, results, [_row(name, results) for name in chosen])
-
-
-def _seconds_to_levels(traces) -> dict[str, dict[str, float]]:
-    """Seconds after which each method stays within a thousandth of a nat of each method's final likelihood."""
-    levels = {name: trace["log_likelihood"][-1] - _NEAR for name, trace in traces.items()}
-    return {
-        goal: {name: trace.time_to("log_likelihood", level) for name, trace in traces.items()}
-        for goal, level in levels.items()
-    }
 
 
 def _row(name, results) -> dict[str, Any]:
