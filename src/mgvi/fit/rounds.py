@@ -18,11 +18,10 @@ from mgvi.linalg import Stop
 from mgvi.minimizers import Limits, NewtonReport
 from mgvi.objective import SampledKL
 from mgvi.problem import Problem
-from mgvi.samplers import Draws, number, numbers, with_partners
+from mgvi.samplers import Draws, numbers, with_partners
 from mgvi.status import Status
 
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
-_SMALL_SITE = 4096  # entries of a site that may be extrapolated in a large problem
 
 
 class State(NamedTuple):
@@ -30,7 +29,7 @@ class State(NamedTuple):
 
     mean: dict[str, Any]
     deviations: dict[str, Any] | None = None  # None before the first round
-    move: dict[str, Any] | None = None  # of the mean in the last round, in rms deviations of each entry
+    move: dict[str, Any] | None = None  # of a small problem's mean in the last round, in rms deviations of each entry
 
 
 class _Knobs(NamedTuple):
@@ -74,10 +73,8 @@ def _shift(mean, new, deviations):
 
 
 @jax.jit
-def _blend(old, new, weight):
-    """Deviations on the way from old to new ones of the same keys, and how far apart those are, site by site."""
-    change = {name: _rms(new[name] - old[name], jnp) / _spread(new[name], jnp) for name in new}
-    return jax.tree.map(lambda a, b: a + weight * (b - a), old, new), change
+def _change(old, new):
+    return _measure_change(old, new, jnp)
 
 
 @jax.jit
@@ -85,6 +82,11 @@ def _noise(pairs, deviations, preconditioner):
     centred = jax.tree.map(lambda g: g - jnp.mean(g, axis=0), pairs)
     moves = centred if preconditioner is None else preconditioner.apply(centred)  # near enough for an estimate
     return _standard_error(moves, deviations, jnp, _FLOOR)
+
+
+def _measure_change(old, new, xp):
+    """How far deviations of the same keys are apart."""
+    return {name: _rms(d - old[name], xp) / _spread(d, xp) for name, d in new.items()}
 
 
 def _measure_shift(mean, new, deviations, xp, floor=0.0):
@@ -159,7 +161,7 @@ class Rounds:
         old, weight = state.deviations, settings.weight
         if settings.fresh or self._is_other(old, keys):
             old, weight = new, max(weight, 1.0)  # other keys: nothing to compare with
-        change = {name: _rms(d - old[name], np) / _spread(d, np) for name, d in new.items()}
+        change = _measure_change(old, new, np)
         share = min(weight, 1.0)
         deviations = {name: (old[name] + share * (d - old[name])).astype(d.dtype) for name, d in new.items()}
         metric = self._draws.metric(information, settings.beta, self._moving)
@@ -177,19 +179,14 @@ class Rounds:
         return State(beyond, deviations, move), None, moved._replace(finite=finite), measured
 
     def _extrapolate(self, state, mean, deviations, weight):
-        """The mean, beyond it where a weight above 1 asks for that, the move, and how it compares with the last one.
-
-        Of a large problem only the small sites, which creep while the large ones follow, are looked at.
-        """
-        names = [n for n, leaf in self._problem.latent.items() if self._draws.dense or _tree.size(leaf) <= _SMALL_SITE]
-        old, new, spread = _tree.on_host([{n: tree[n] for n in names} for tree in (state.mean, mean, deviations)])
-        move = {n: (new[n] - old[n]) / _entry_spread(spread[n]) for n in names}
-        last = state.move or {n: np.zeros_like(m) for n, m in move.items()}
+        """The mean, beyond it where a weight above 1 asks for that, the move, and how it compares with the last one."""
+        old, last = state.mean, state.move
+        move = {n: (new - old[n]) / _entry_spread(deviations[n]) for n, new in mean.items()}
         size = sum(float(np.sum(m * m)) for m in last.values()) or 1.0
         cosine = sum(float(np.sum(m * last[n])) for n, m in move.items()) / size
         square = sum(float(np.sum(m * m)) for m in move.values()) / size
-        beyond = {n: (old[n] + max(weight, 1.0) * (new[n] - old[n])).astype(old[n].dtype) for n in names}
-        return {**mean, **beyond}, move, (cosine, square)
+        beyond = {n: (old[n] + max(weight, 1.0) * (new - old[n])).astype(old[n].dtype) for n, new in mean.items()}
+        return beyond, move, (cosine, square)
 
     def _run_iterative(self, state, keys, settings, shrink):
         compiled = self._problem.static.compiled
@@ -203,20 +200,17 @@ class Rounds:
             deviations = _tree.scale(shrink, deviations)
         change = None
         if not settings.fresh and state.deviations is not None and not self._is_other(state.deviations, keys):
-            weight = number(min(settings.weight, 1.0))
-            deviations, change = compiled.call(_blend, state.deviations, deviations, weight)
+            change = compiled.call(_change, state.deviations, deviations)
         # The KL is stiffer than the metric of the draws: it feels what global sites do to the deviations.
         stiffer = preconditioner
         if preconditioner is not None and self._sampler.draws:
             around = with_partners({name: d[:1] for name, d in deviations.items()}, self._sampler.antithetic)
             stiffer = self._draws.refreshed(preconditioner, state.mean, around, settings.beta)
         mean, pairs, moved = self._minimized(state.mean, deviations, None, stiffer, settings)
-        measured = _Measured(compiled.call(_shift, state.mean, mean, deviations))
-        mean, move, along = self._extrapolate(state, mean, deviations, settings.weight)
-        measured = measured._replace(along=along, change=change)
+        measured = _Measured(compiled.call(_shift, state.mean, mean, deviations), change=change)
         if settings.measure_noise and settings.pairs > 1:
             measured = measured._replace(noise=compiled.call(_noise, pairs, deviations, stiffer))
-        return State(mean, deviations, move), report, moved, measured
+        return State(mean, deviations), report, moved, measured
 
     def _is_other(self, deviations, keys) -> bool:
         return jax.tree.leaves(deviations)[0].shape[0] != len(keys)
