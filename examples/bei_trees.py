@@ -44,7 +44,7 @@ def model(counts, elevation, gradient, grid):
     level = numpyro.sample("level", dist.Normal(0.0, 3.0))
     uphill = numpyro.sample("elevation", dist.Normal(0.0, 1.0))
     steep = numpyro.sample("gradient", dist.Normal(0.0, 1.0))
-    spectrum = smooth_spectrum("power", grid, sd=(1.0, 1.0), slope=(-3.0, 1.0), smoothness=(1.0, 1.0))
+    spectrum = smooth_spectrum("power", grid, sd=(1.0, 1.0), slope=(-3.0, 1.0))
     field = grid.crop(numpyro.sample("field", StationaryField(grid, spectrum)))
     log_density = level + uphill * jnp.asarray(elevation, float) + steep * jnp.asarray(gradient, float) + field
     numpyro.deterministic("density", jnp.exp(log_density))  # trees in 100 square metres, the area of a cell

@@ -41,7 +41,7 @@ def model(ppm, years, grid):
     weights = numpyro.sample("weights", dist.Normal(0.0, 3.0).expand([2 * HARMONICS]).to_event(1))
     season = jnp.asarray(season_waves(years), float) @ weights
 
-    spectrum = smooth_spectrum("power", grid, sd=(1.0, 1.0), slope=(-3.0, 1.0), smoothness=(1.0, 1.0))
+    spectrum = smooth_spectrum("power", grid, sd=(1.0, 1.0), slope=(-3.0, 1.0))
     field = grid.crop(numpyro.sample("field", StationaryField(grid, spectrum)))
     noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
 

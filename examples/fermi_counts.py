@@ -44,7 +44,7 @@ def merge(data):
 
 def model(counts, exposure, grid):
     level = numpyro.sample("level", dist.Normal(0.0, 3.0))
-    spectrum = smooth_spectrum("power", grid, sd=(1.0, 1.0), slope=(-3.0, 1.0), smoothness=(1.0, 1.0))
+    spectrum = smooth_spectrum("power", grid, sd=(1.0, 1.0), slope=(-3.0, 1.0))
     field = grid.crop(numpyro.sample("field", StationaryField(grid, spectrum)))
     intensity = numpyro.deterministic("intensity", jnp.exp(level + field))
     numpyro.sample("counts", dist.Poisson(jnp.asarray(exposure, float) * intensity), obs=counts)

@@ -41,7 +41,7 @@ def make_data(seed):
 
 def model(data, seen):
     level = numpyro.sample("level", dist.Normal(0.0, 3.0))
-    spectrum = smooth_spectrum("power", grid, sd=(1.0, 1.0), slope=(-3.0, 1.0), smoothness=(1.0, 1.0))
+    spectrum = smooth_spectrum("power", grid, sd=(1.0, 1.0), slope=(-3.0, 1.0))
     field = numpyro.sample("field", StationaryField(grid, spectrum))
     numpyro.deterministic("signal", level + field)
     noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))

@@ -26,7 +26,8 @@ def fingerprint(problem) -> str:
     digest = hashlib.sha256()
     for name, leaf in sorted(problem.latent.items()):
         digest.update(f"{name}{leaf.shape}{leaf.dtype}".encode())
-    for path, leaf in jax.tree_util.tree_leaves_with_path(problem.arrays):
+    same = {name: tree for name, tree in problem.arrays.items() if name != "coordinates"}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(same):
         array = np.asarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)}{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -102,6 +103,20 @@ def read(path: Any, problem) -> tuple[dict[str, dict[str, np.ndarray]], dict]:
         group, _, leaf = name.partition("/")
         arrays.setdefault(group, {})[leaf] = array
     return arrays, facts
+
+
+def flattened(tree: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Arrays of a dict of dicts under one name each."""
+    return {f"{name}/{kind}": x for name, arrays in tree.items() for kind, x in arrays.items()}
+
+
+def nested(flat: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `flattened` was given; outer names may hold slashes, inner ones do not."""
+    tree: dict[str, dict[str, Any]] = {}
+    for name, x in flat.items():
+        outer, _, inner = name.rpartition("/")
+        tree.setdefault(outer, {})[inner] = x
+    return tree
 
 
 def _safetensors():

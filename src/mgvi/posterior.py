@@ -91,8 +91,7 @@ class Posterior:
     def _batched(self, function, *extra):
         """Apply a compiled function to the latent samples, some at a time, and stack the results on the host."""
         parts = []
-        size = _tree.size(self.problem.latent) + _tree.size(self.problem.data)
-        batch = min(max(_NUMBERS // size, 1), 512)
+        batch = self._batch
         for first in range(0, len(self), batch):
             # The last batch is filled up, so that one compiled program serves all of them.
             index = np.minimum(np.arange(first, first + batch), len(self) - 1)
@@ -101,6 +100,21 @@ class Posterior:
             result = self.problem.static.compiled.call(function, self.problem, self.latent_mean, some, *others)
             parts.append(jax.tree.map(np.asarray, result))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(self)], *parts)
+
+    @property
+    def _batch(self) -> int:
+        size = _tree.size(self.problem.latent) + _tree.size(self.problem.data)
+        return min(max(_NUMBERS // size, 1), 512)
+
+    def prepare(self) -> None:
+        """Begin to compile what samples and, for small problems, their weights need."""
+        some = {
+            name: jax.ShapeDtypeStruct((self._batch, *leaf.shape), leaf.dtype)
+            for name, leaf in self.problem.latent.items()
+        }
+        needed = (_constrain_many,) if self._refusal else (_constrain_many, _neg_log_density_many)
+        for function in needed:
+            self.problem.static.compiled.prepare(function, self.problem, self.latent_mean, some)
 
     @cached_property
     def samples(self) -> dict[str, np.ndarray]:
@@ -252,7 +266,7 @@ class Posterior:
 
     def latent_chi2(self) -> dict[str, float]:
         """Mean square of the latent samples, by site: at most about 1 where the prior agrees with the data."""
-        return {name: float(jnp.mean((self.latent_mean[name] + d) ** 2)) for name, d in self.deviations.items()}
+        return {name: float(np.mean(x)) for name, x in self._batched(_squared_latents).items()}
 
     def to_arviz(self, seed: int = 0) -> Any:
         """The samples as ArviZ's container, with predictions (drawn with `seed`), log-likelihood and observed data."""
@@ -269,7 +283,8 @@ class Posterior:
     def save(self, path: Any) -> None:
         """Write mean, deviations and history to a folder; `mgvi.load` reads them back."""
         arrays, options = self._approximation.to_files()
-        arrays = {"mean": self.latent_mean, "deviations": self.deviations, **arrays}
+        flat = _files.flattened(self.problem.coordinates)
+        arrays = {"mean": self.latent_mean, "deviations": self.deviations, "coordinates": flat, **arrays}
         facts = {"kind": "posterior", "history": self.history, "status": int(self.status)}
         facts["approximation"] = [type(self._approximation).__name__, options]
         _files.write(path, arrays, facts, self.problem)
@@ -306,7 +321,7 @@ def load(path: Any, problem: Problem) -> Posterior:
     arrays, facts = _files.read(path, problem)
     name, options = facts["approximation"]
     return Posterior(
-        problem,
+        problem.in_coordinates(_files.nested(arrays.get("coordinates", {}))),
         arrays["mean"],
         arrays["deviations"],
         history=facts["history"],
@@ -350,6 +365,12 @@ def _simulate_many(problem, mean, deviations, keys):
 @jax.jit
 def _squared_residuals(problem, mean, deviations):
     return jax.vmap(partial(_squared_residual, problem))(_at(mean, deviations))
+
+
+@jax.jit
+def _squared_latents(problem, mean, deviations):
+    standard = jax.vmap(problem.standard)(_at(mean, deviations))
+    return {name: jnp.mean(x.reshape(x.shape[0], -1) ** 2, axis=1) for name, x in standard.items()}
 
 
 def _squared_residual(problem, xi):

@@ -16,6 +16,7 @@ from jax import lax
 
 from mgvi import _tree
 from mgvi._program import Compiled, Program
+from mgvi.coordinates import Site
 from mgvi.distributions import fisher_sqrt
 from mgvi.linalg import Report, Stop, solve
 
@@ -30,6 +31,9 @@ class Static:
     observe: Program
     constrain: Any
     active: dict[str, frozenset[str]]
+    scales: Program | None = None  # logarithms of the scales of the sites below
+    scaled: dict[str, Site] = field(default_factory=dict)  # sites whose scale depends on other latents
+    levels: tuple[tuple[str, ...], ...] = ()  # of those sites; a scale depends on levels before its own
     compiled: Compiled = field(default_factory=Compiled)
 
 
@@ -117,8 +121,31 @@ class Problem:
                 raise ValueError(f"latent {name!r} must have shape {leaf.shape}, found {value.shape}")
         return {name: jnp.asarray(xi[name], leaf.dtype) for name, leaf in expected.items()}
 
+    def in_coordinates(self, coordinates: dict[str, dict[str, Any]]) -> "Problem":
+        """The same problem in terms of other latents: see `mgvi.coordinates`. No coordinates: the standard ones."""
+        return Problem({**self.arrays, "coordinates": coordinates}, self.static)
+
+    @property
+    def coordinates(self) -> dict[str, dict[str, Any]]:
+        """Power, origin and basis by site; empty for standard-normal latents."""
+        return self.arrays["coordinates"]
+
+    def log_scales(self, xi: Latent) -> dict[str, Any]:
+        """Logarithms of the scales that the latent gives to other latents, by site."""
+        return self.static.scales(self.arrays["scales"], xi)["scales"] if self.static.scales else {}
+
+    def standard(self, xi: Latent) -> Latent:
+        """The standard-normal latent of a point in the problem's coordinates."""
+        for names in self.static.levels if self.coordinates else ():
+            logs = self.log_scales(xi)
+            moved = {
+                name: self.static.scaled[name].latent(self.coordinates[name], logs[name], xi[name]) for name in names
+            }
+            xi = {**xi, **moved}
+        return xi
+
     def _observe(self, xi):
-        return self.static.observe(self.arrays["observe"], xi)
+        return self.static.observe(self.arrays["observe"], self.standard(xi))
 
 
 class FisherMetric:
@@ -158,10 +185,10 @@ class FisherMetric:
         one = self.mv(jax.tree.map(lambda leaf: leaf[0], v))  # an axis of length 1 would cost a pass here and there
         return jax.tree.map(lambda leaf: leaf[None], one)
 
-    def solve(self, b, stop: Stop = Stop(), preconditioner=None, correct=True) -> tuple[Any, Report]:  # noqa: B008
+    def solve(self, b, stop: Stop = Stop(), preconditioner=None) -> tuple[Any, Report]:  # noqa: B008
         """M^-1 b for one right-hand side, by conjugate gradients."""
         one = jax.tree.map(lambda leaf: leaf[None], b)
-        x, report = solve(self.mv_stack, one, stop=stop, preconditioner=preconditioner, correct=correct)
+        x, report = solve(self.mv_stack, one, stop=stop, preconditioner=preconditioner)
         return jax.tree.map(lambda leaf: leaf[0], (x, report))
 
     def diagonal(self, key: jax.Array, probes: int):
@@ -191,29 +218,43 @@ def _neg_log_density(problem, xi):
     return 0.5 * _tree.dot(xi, xi) + sum((jnp.sum(t) for t in terms.values()), start=jnp.zeros(()))
 
 
-def neg_log_likelihood_terms(problem: Problem, xi: Latent) -> dict[str, jax.Array]:
-    """Weighted negative log-likelihood of each datum, and the factors of the model, by site."""
+def neg_log_likelihood_terms(problem: Problem, xi: Latent, beta: Any = 1.0) -> dict[str, jax.Array]:
+    """Negative log-likelihood of each datum and the factors of the model, by site, and what its coordinates add.
+
+    `beta` is the power that the likelihood is raised to.
+    """
     observed = problem._observe(xi)
     terms = {name: -factor for name, factor in observed["factors"].items()}
     for name, d in observed["sites"].items():
         weight = problem.arrays["weight"][name]
         log_prob = d.log_prob(problem.arrays["data"][name])
         terms[name] = -log_prob if weight is None else -weight * log_prob
+    terms = _tree.scale(beta, terms)
+    if problem.coordinates:
+        logs = problem.log_scales(problem.standard(xi))
+        for name, at in problem.coordinates.items():
+            terms[f"coordinates of {name}"] = problem.static.scaled[name].neg_log_ratio(at, logs[name], xi[name])
     return terms
 
 
-def whitened(problem: Problem, xi: Latent) -> dict[str, list[jax.Array]]:
+def whitened(problem: Problem, xi: Latent, beta: Any = 1.0) -> dict[str, Any]:
     """A function of the latent whose Jacobian at `xi` is R; its value means nothing."""
 
     def root(name, d):
         return fisher_sqrt(d, problem.arrays["weight"][name]).restrict(problem.static.active[name])
 
     sites = problem._observe(xi)["sites"]
-    return {
+    white: dict[str, Any] = {
         name: root(name, lax.stop_gradient(d)).apply(root(name, d).parameters)
         for name, d in sites.items()
         if problem.static.active[name]
     }
+    white = _tree.scale(jnp.sqrt(beta), white)
+    if problem.coordinates:
+        logs = problem.log_scales(problem.standard(xi))
+        for name, at in problem.coordinates.items():
+            white[f"coordinates of {name}"] = problem.static.scaled[name].whitened(at, logs[name])
+    return white
 
 
 def _metric(problem, xi):
@@ -226,14 +267,12 @@ def averaged_metric(problem: Problem, mean: Latent, spread: Latent, beta: Any, f
     `beta` is the power that the likelihood is raised to. A spread of one zero gives the metric at the mean.
     """
     count = jax.tree.leaves(spread)[0].shape[0]
-    root = jnp.sqrt(beta / count)
 
     def stacked(mean):
         if count == 1:
-            point = jax.tree.map(lambda m, d: m + d[0], mean, spread)
-            return _tree.scale(root, whitened(problem, point))
+            return whitened(problem, jax.tree.map(lambda m, d: m + d[0], mean, spread), beta)
         points = jax.tree.map(lambda m, d: m + d, mean, spread)
-        return _tree.scale(root, jax.vmap(partial(whitened, problem))(points))
+        return _tree.scale(count**-0.5, jax.vmap(lambda point: whitened(problem, point, beta))(points))
 
     push = jax.linearize(stacked, mean)[1]
     return FisherMetric(lambda v: push(_tree.multiply(free, v)), problem.static.latent)
@@ -257,9 +296,33 @@ def information_matrix(problem: Problem, mean: Latent, spread: Latent) -> jax.Ar
     return total / jax.tree.leaves(spread)[0].shape[0]
 
 
+def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, count: Any) -> jax.Array:
+    """The Hessian of the negative log-density averaged over points mean + spread: for few latents only.
+
+    `beta` is the power that the likelihood is raised to, `count` the number of points: so many of the first half of the
+    spread and of the second, its negative, in turn.
+    """
+    size = _tree.size(mean)
+    dtype = jnp.result_type(*(leaf.dtype for leaf in mean.values()))
+    directions = _tree.from_rows(jnp.eye(size, dtype=dtype), problem.static.latent)
+
+    def density(xi):
+        terms = neg_log_likelihood_terms(problem, xi, beta)
+        return 0.5 * _tree.dot(xi, xi) + sum((jnp.sum(t) for t in terms.values()), start=jnp.zeros(()))
+
+    half = jax.tree.leaves(spread)[0].shape[0] // 2
+
+    def add(i, total):
+        deviation = jax.tree.map(lambda d: d[i // 2 + i % 2 * half], spread)
+        push = jax.linearize(jax.grad(density), _tree.add(mean, deviation))[1]
+        return total + _tree.to_rows(jax.vmap(push)(directions))
+
+    return lax.fori_loop(0, count, add, jnp.zeros((size, size), dtype)) / count
+
+
 @jax.jit
 def _constrain(problem, xi):
-    return problem.static.constrain(problem.arrays["constrain"], xi)
+    return problem.static.constrain(problem.arrays["constrain"], problem.standard(xi))
 
 
 @jax.jit

@@ -30,7 +30,7 @@ def gaps():
 
     def model(data):
         level = numpyro.sample("level", dist.Normal(0.0, 10.0))
-        spectrum = smooth_spectrum("p", grid, sd=(3.0, 3.0), slope=(-3.0, 1.0), smoothness=(1.0, 1.0))
+        spectrum = smooth_spectrum("p", grid, sd=(3.0, 3.0), slope=(-3.0, 1.0))
         s = numpyro.sample("s", StationaryField(grid, spectrum))
         signal = numpyro.deterministic("signal", level + grid.crop(s))
         noise = numpyro.sample("noise", dist.LogNormal(0.0, 1.0))

@@ -1,4 +1,4 @@
-"""Two open tables over NumPyro's distributions: how to standardise a prior, and the Fisher information of data.
+"""Open tables over NumPyro's distributions: how to standardise a prior, its scale, the Fisher information of data.
 
 A NumPyro distribution comes in; a map from standard normals, or a square root of its Fisher information, goes out.
 Nothing here knows a model, a grid or an algorithm.
@@ -19,15 +19,19 @@ from mgvi.distributions.fisher import (
     fisher_sqrt,
     register_fisher,
 )
+from mgvi.distributions.scales import Scale, register_scale, scale_of
 from mgvi.distributions.standardization import latent_shape, register_standardization, standardize
 
 __all__ = [
     "FisherSqrt",
+    "Scale",
     "fisher_from_information",
     "fisher_rows",
     "fisher_sqrt",
     "latent_shape",
     "register_fisher",
+    "register_scale",
     "register_standardization",
+    "scale_of",
     "standardize",
 ]

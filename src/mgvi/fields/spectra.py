@@ -229,7 +229,7 @@ def smooth_spectrum(
     *,
     sd: Any = (1.0, 1.0),
     slope: Any = (-3.0, 1.0),
-    smoothness: Any = (1.0, 1.0),
+    smoothness: Any = 1.0,
     nodes: int = 64,
 ) -> Tabulated:
     """A learned spectrum: a power law times the exponential of a smooth curve, for use inside a NumPyro model.
@@ -241,7 +241,7 @@ def smooth_spectrum(
     ----------
     name : str
         The power at `spectrum_axis(grid, nodes)` is the deterministic site of this name; the parameters are the sites
-        `name_sd`, `name_slope`, `name_smoothness` and `name_curve`.
+        `name_sd`, `name_slope`, `name_smoothness` and `name_curve` (steps of the curve), those that are not numbers.
     grid : Grid
         The grid of the field.
     sd : number, (mean, sd) or distribution
@@ -250,7 +250,7 @@ def smooth_spectrum(
         Average slope of the power on logarithmic axes; a pair stands for a normal prior.
     smoothness : number, (mean, sd) or distribution
         How far, in units of ln(power), the curve departs from the power law (rms); a pair stands for a log-normal
-        prior.
+        prior. A learned one may end near zero, in a mode in which the spectrum is a power law: compare seeds.
     nodes : int
         Number of mode lengths at which the curve is free.
 
@@ -268,15 +268,17 @@ def smooth_spectrum(
     ...     numpyro.sample("s", StationaryField(grid, spectrum))
     >>> draw = mgvi.sample_prior(jax.random.key(1), 1, model)
     >>> sorted(draw), draw["p"].shape
-    (['p', 'p_curve', 'p_sd', 'p_slope', 'p_smoothness', 's'], (1, 64))
+    (['p', 'p_curve', 'p_sd', 'p_slope', 's'], (1, 64))
     """
     sd = _parameter(f"{name}_sd", sd, _log_normal)
     slope = _parameter(f"{name}_slope", slope, dist.Normal)
+    learned = isinstance(smoothness, tuple | dist.Distribution)
     smoothness = _parameter(f"{name}_smoothness", smoothness, _log_normal)
-    curve = jnp.asarray(numpyro.sample(f"{name}_curve", dist.Normal(0.0, 1.0).expand([nodes - 1]).to_event(1)))
+    curve = dist.Normal(0.0, smoothness if learned else 1.0).expand([nodes - 1]).to_event(1)
+    curve = jnp.asarray(numpyro.sample(f"{name}_curve", curve)) * (1.0 if learned else smoothness)
     axis = np.log(spectrum_axis(grid, nodes))
     bend = jnp.matmul(jnp.asarray(_wiener(nodes), curve.dtype), curve, precision=jax.lax.Precision.HIGHEST)
-    spectrum = Tabulated(slope * jnp.asarray(axis - axis.mean(), curve.dtype) + smoothness * bend, sd)
+    spectrum = Tabulated(slope * jnp.asarray(axis - axis.mean(), curve.dtype) + bend, sd)
     numpyro.deterministic(name, spectrum.on_axis(grid))
     return spectrum
 

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from mgvi import _tree
-from mgvi.distributions import register_standardization
+from mgvi.distributions import Scale, register_scale, register_standardization
 from mgvi.fields.grid import Grid
 from mgvi.fields.spectra import Spectrum
 
@@ -88,3 +88,9 @@ class StationaryField(dist.Distribution):
 @register_standardization(StationaryField, latent_event_shape=lambda d: d.grid.latent_shape)
 def _field(d, xi):
     return d.offset + d.grid.synthesize(d.amplitude, xi)
+
+
+@register_scale(StationaryField)
+def _scale(d):
+    has_power = d.amplitude > 0
+    return Scale(jnp.where(has_power, jnp.log(jnp.where(has_power, d.amplitude, 1.0)), 0.0), d.grid._unfold)

@@ -41,6 +41,7 @@ class Checkpoint:
         """Store the state after the last round of `history`."""
         facts = {"kind": "checkpoint", "history": history, "settings": self._settings}
         arrays = {name: tree for name, tree in state._asdict().items() if tree is not None}
+        arrays["coordinates"] = _files.flattened(state.coordinates or {})
         _files.write(self._folder / f"round-{len(history):05d}", arrays, facts, self._problem)
         for old in self._rounds()[2:]:
             shutil.rmtree(old, ignore_errors=True)
@@ -63,7 +64,8 @@ class Checkpoint:
                 )
             if damaged is not None:
                 warnings.warn(f"{damaged} Resuming from the round before, {path.name}.", MgviWarning, stacklevel=3)
-            return State(**arrays), facts["history"]
+            coordinates = _files.nested(arrays.pop("coordinates", {}))
+            return State(**arrays, coordinates=coordinates), facts["history"]
         if damaged is not None:
             raise damaged
         return None

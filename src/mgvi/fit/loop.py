@@ -142,6 +142,9 @@ class _Fit:
         self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving)
         self.history: list[dict] = []
         self.state = self._rounds.start(draws.keys(seed, _SETTLE, first.pairs if isinstance(first, Settings) else 1))
+        if isinstance(first, Settings):
+            self._rounds.prepare(self.state, first)
+            self._posterior({}, Status.ITERATION_LIMIT, []).prepare()
         self.settings = {
             "seed": seed,
             "schedule": schedule if isinstance(schedule, str) else [vars(stage) for stage in schedule],
@@ -197,15 +200,15 @@ class _Fit:
         return time.monotonic() - start
 
     def _failure(self) -> FitError:
-        mean = self.state.mean
-        name = _non_finite_site(self._problem, mean)
+        mean, problem = self.state.mean, self._problem.in_coordinates(self.state.coordinates or {})
+        name = _non_finite_site(problem, mean)
         where = f"the prediction of site {name!r} is" if name else "the density of the samples is"
         return FitError(
             f"round {len(self.history) + 1}: {where} not finite, also with smaller deviations. Look for overflow (exp "
             "of large values), log of zero or division by zero in the model; a narrower prior or float64 may help. The "
             "last good state is in `error.posterior`.",
             Posterior(
-                self._problem,
+                problem,
                 mean,
                 jax.tree.map(lambda m: jnp.zeros((1, *m.shape), m.dtype), mean),
                 history=self.history,
@@ -230,7 +233,7 @@ class _Fit:
             last = {f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)}
             spread = self._rounds.spread(self.state, Settings(**last))
         return Posterior(
-            self._problem,
+            self._problem.in_coordinates(self.state.coordinates or {}),
             self.state.mean,
             deviations,
             history=history,

@@ -14,13 +14,14 @@ import numpy as np
 
 from mgvi import _tree
 from mgvi.fit.schedule import Settings
-from mgvi.linalg import Stop
+from mgvi.linalg import Stop, global_sites, sub_blocks
 from mgvi.minimizers import Limits, NewtonReport
 from mgvi.objective import SampledKL
 from mgvi.problem import Problem
 from mgvi.samplers import Draws, numbers, with_partners
 from mgvi.status import Status
 
+_EARLY = 16  # points for a small problem's curvature while the likelihood is not yet all there
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
 
@@ -30,6 +31,8 @@ class State(NamedTuple):
     mean: dict[str, Any]
     deviations: dict[str, Any] | None = None  # None before the first round
     move: dict[str, Any] | None = None  # of a small problem's mean in the last round, in rms deviations of each entry
+    coordinates: dict[str, Any] | None = None  # that mean and deviations are in, by site; None: the standard ones
+    block: dict[str, Any] | None = None  # of a large problem's metric, for its global sites together
 
 
 class _Knobs(NamedTuple):
@@ -65,6 +68,37 @@ def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs,
     pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
     finite = jnp.isfinite(kl) & (newton_report.status != Status.NOT_FINITE)
     return new, pairs, _Moved(kl, newton_report, finite)
+
+
+@jax.jit
+def _log_scales(problem, mean):
+    return problem.log_scales(mean)
+
+
+@jax.jit
+def _located(problem, mean):
+    standard = problem.standard(mean)
+    return standard, problem.log_scales(standard)
+
+
+@jax.jit
+def _recentred(problem, mean, diagonal, block):
+    """The mean in coordinates with their origin there and the best powers, those coordinates, and the diagonal."""
+    inner = sub_blocks(
+        jnp.linalg.inv(block), {name: problem.static.latent[name] for name in global_sites(problem.static.latent)}
+    )
+    standard = problem.standard(mean)
+    logs = problem.log_scales(standard)
+    coordinates, diagonal = {}, dict(diagonal)
+    for name, at in problem.coordinates.items():
+        site = problem.static.scaled[name]
+        if "basis" in at:
+            coordinates[name] = {**site.turned(inner[name]), "origin": logs[name]}
+            continue
+        squeezed = site.latent(at, logs[name], jnp.ones(site.shape, mean[name].dtype))
+        diagonal[name] = 1 + (diagonal[name] - 1) / squeezed**2
+        coordinates[name] = {**at, "power": site.power(diagonal[name]), "origin": logs[name]}
+    return standard, coordinates, diagonal
 
 
 @jax.jit
@@ -136,8 +170,9 @@ class Rounds:
         """The state before the first round: the prior for small problems, its mean for others."""
         mean = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in self._problem.latent.items()}
         if not self._draws.dense:
-            return State(mean)
-        return State(mean, _tree.from_rows(self._draws.white(keys), self._problem.latent), mean)
+            return State(mean, coordinates=self._start_coordinates(mean))
+        deviations = _tree.from_rows(self._draws.white(keys), self._problem.latent)
+        return State(mean, deviations, mean, self._start_coordinates(mean))
 
     def run(self, state: State, keys, settings: Settings, shrink: float) -> tuple[State, dict[str, Any]]:
         """The state after a round, and a record of plain numbers."""
@@ -145,18 +180,35 @@ class Rounds:
         state, report, moved, measured = run(state, keys, settings, shrink)
         return state, _record(*jax.device_get((report, moved, measured)))
 
-    def _minimized(self, mean, deviations, inverse, preconditioner, settings):
+    def prepare(self, state: State, settings: Settings) -> None:
+        """Begin to compile the programs of a small problem's rounds, all at the same time."""
+        if not self._draws.dense or state.deviations is None:
+            return
+        self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
+        spread = self.spread(state, settings)
+        if spread is not None:
+            self._draws.prepare_curvature(state.mean, spread)
+        size = _tree.size(state.mean)
+        inverse = np.zeros((size, size), jax.tree.leaves(state.deviations)[0].dtype)
+        arguments = self._to_minimize(state.mean, state.deviations, inverse, None, settings)
+        self._problem.static.compiled.prepare(_minimize, *arguments, **self._static)
+
+    def _to_minimize(self, mean, deviations, inverse, preconditioner, settings):
         cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
         knobs = numbers(_Knobs(settings.beta, Limits(settings.newton_steps, settings.newton_decrement, cg)))
-        arguments = (self._problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
-        return self._problem.static.compiled.call(_minimize, *arguments, **self._static)
+        return (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
+
+    def _minimized(self, *arguments):
+        return self._problem.static.compiled.call(_minimize, *self._to_minimize(*arguments), **self._static)
 
     def _run_dense(self, state, keys, settings, shrink):
+        state = self._recentred(state) if settings.centre and state.block else state
+        self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         spread = self.spread(state, settings)
         if spread is not None:
             spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
-        information = self._draws.information(state.mean, spread)
-        new = self._draws.only_free(self._draws.metric(information, settings.beta).colour(self._draws.white(keys)))
+        curvature = self._draws.curvature(state.mean, settings.beta, spread, _EARLY if settings.beta < 1 else None)
+        new = self._draws.only_free(self._draws.metric(curvature).colour(self._draws.white(keys)))
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
         old, weight = state.deviations, settings.weight
         if settings.fresh or self._is_other(old, keys):
@@ -164,7 +216,7 @@ class Rounds:
         change = _measure_change(old, new, np)
         share = min(weight, 1.0)
         deviations = {name: (old[name] + share * (d - old[name])).astype(d.dtype) for name, d in new.items()}
-        metric = self._draws.metric(information, settings.beta, self._moving)
+        metric = self._draws.metric(curvature, self._moving)
         inverse = metric.inverse.astype(jax.tree.leaves(deviations)[0].dtype)
         mean, pairs, moved = _tree.on_host(self._minimized(state.mean, deviations, inverse, None, settings))
         finite = moved.finite and all(np.all(np.isfinite(x)) for x in jax.tree.leaves((mean, deviations)))
@@ -176,7 +228,28 @@ class Rounds:
             change,
             along,
         )
-        return State(beyond, deviations, move), None, moved._replace(finite=finite), measured
+        state = State(beyond, deviations, move, state.coordinates, {"metric": curvature})
+        return state, None, moved._replace(finite=finite), measured
+
+    def _recentred(self, state):
+        """The state of a small problem in the best coordinates, as far as the last round's curvature tells them."""
+        if not state.coordinates:
+            return state
+        problem = self._problem.in_coordinates(state.coordinates)
+        mean, logs = _tree.on_host(self._problem.static.compiled.call(_located, problem, state.mean))
+        blocks = sub_blocks(state.block["metric"], self._problem.latent)
+        coordinates = {}
+        for name, at in state.coordinates.items():
+            site = self._problem.static.scaled[name]
+            if "basis" in at:
+                best = site.turned(np.linalg.inv(blocks[name]), np)
+            else:
+                best = {"power": np.asarray(site.power(np.diag(blocks[name]).reshape(site.shape)))}
+            coordinates[name] = {
+                "origin": logs[name],
+                **{kind: x.astype(logs[name].dtype) for kind, x in best.items()},
+            }
+        return state._replace(mean=mean, coordinates=coordinates)
 
     def _extrapolate(self, state, mean, deviations, weight):
         """The mean, beyond it where a weight above 1 asks for that, the move, and how it compares with the last one."""
@@ -188,29 +261,43 @@ class Rounds:
         beyond = {n: (old[n] + max(weight, 1.0) * (new - old[n])).astype(old[n].dtype) for n, new in mean.items()}
         return beyond, move, (cosine, square)
 
+    def _start_coordinates(self, mean):
+        if not self._problem.static.scaled or not self._sampler.draws:  # a maximum is one of standard coordinates only
+            return {}
+        logs = self._problem.static.compiled.call(_log_scales, self._problem, mean)
+        small = self._problem.latent if self._draws.dense else global_sites(self._problem.latent)
+        return {
+            name: site.start(np.asarray(logs[name]), site.shares_scale and name in small)
+            for name, site in self._problem.static.scaled.items()
+        }
+
     def _run_iterative(self, state, keys, settings, shrink):
         compiled = self._problem.static.compiled
         stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
+        self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         spread = self.spread(state, settings)
-        preconditioner = (
-            self._draws.preconditioner(state.mean, settings.beta, spread) if settings.precondition else None
-        )
-        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, spread, preconditioner)
+        preconditioner, block = None, state.block
+        if settings.precondition:
+            diagonal = self._draws.diagonal(state.mean, settings.beta, spread)
+            if settings.centre and state.coordinates and state.block:
+                arguments = (self._draws.problem, state.mean, diagonal, state.block["metric"])
+                mean, coordinates, diagonal = compiled.call(_recentred, *arguments)
+                state = state._replace(mean=mean, coordinates=coordinates)
+                self._draws.problem = self._problem.in_coordinates(coordinates)
+            preconditioner, block = self._draws.preconditioner(state.mean, settings.beta, spread, diagonal)
+            block = {"metric": block}
+        start = None if settings.fresh else state.deviations
+        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, spread, preconditioner, start)
         if shrink != 1:
             deviations = _tree.scale(shrink, deviations)
         change = None
         if not settings.fresh and state.deviations is not None and not self._is_other(state.deviations, keys):
             change = compiled.call(_change, state.deviations, deviations)
-        # The KL is stiffer than the metric of the draws: it feels what global sites do to the deviations.
-        stiffer = preconditioner
-        if preconditioner is not None and self._sampler.draws:
-            around = with_partners({name: d[:1] for name, d in deviations.items()}, self._sampler.antithetic)
-            stiffer = self._draws.refreshed(preconditioner, state.mean, around, settings.beta)
-        mean, pairs, moved = self._minimized(state.mean, deviations, None, stiffer, settings)
+        mean, pairs, moved = self._minimized(state.mean, deviations, None, preconditioner, settings)
         measured = _Measured(compiled.call(_shift, state.mean, mean, deviations), change=change)
         if settings.measure_noise and settings.pairs > 1:
-            measured = measured._replace(noise=compiled.call(_noise, pairs, deviations, stiffer))
-        return State(mean, deviations), report, moved, measured
+            measured = measured._replace(noise=compiled.call(_noise, pairs, deviations, preconditioner))
+        return State(mean, deviations, None, state.coordinates, block), report, moved, measured
 
     def _is_other(self, deviations, keys) -> bool:
         return jax.tree.leaves(deviations)[0].shape[0] != len(keys)

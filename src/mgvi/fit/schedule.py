@@ -64,7 +64,8 @@ class Settings:
     fresh: bool = True  # new keys this round, or those of the rounds before
     measure_noise: bool = False
     precondition: bool = False  # by an estimate of the metric's diagonal
-    spread: int = 0  # pairs of the last round that the metric of the draws is averaged over; 0: at the mean
+    centre: bool = False  # adapt the coordinates of sites whose scale depends on other latents
+    spread: int = 0  # pairs of the last round that a small problem's curvature is averaged over; 0: at the mean
     # For problems whose metric is a matrix: weight of the new deviations against the last round's, if those have the
     # same keys; above 1, of the mean's move instead.
     weight: float = 1.0
@@ -91,9 +92,9 @@ class Staged:
 class Automatic:
     """Tempers the likelihood in, settles the mean on a fixed set of samples, and adds samples while noise dominates.
 
-    The metric of the draws of a small problem is averaged over deviations of the last round: in a hierarchy the metric
-    at the mean alone knows nothing of a scale whose effects are zero there, and a fit with it collapses. Large problems
-    take it at the mean, as the paper does: there an average makes the spectrum of a field far too certain.
+    The curvature that a small problem's deviations are drawn from is the Hessian averaged over those of the last round,
+    which is that of the best Gaussian; large problems take the Fisher metric at the mean, as the paper does. Both adapt
+    their coordinates to hierarchies (see `mgvi.coordinates`), without which scales collapse or come out too certain.
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ class Automatic:
         as converged. Pairs are added while the standard error of the mean is above twice that; if it is still above
         four times that with the most pairs, the fit counts as noisy.
     spread : int, optional
-        Pairs to average the metric over, for problems whose metric is a matrix.
+        Pairs to average the curvature over, for problems whose metric is a matrix.
     """
 
     def __init__(self, latents: int, data: int, *, tolerance: float = 0.05, spread: int | None = None):
@@ -112,7 +113,7 @@ class Automatic:
         if spread is not None:
             self._base, self._most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
         else:
-            self._base, self._most = (8, 32) if size < 300_000 else (2, 8) if size < 1_000_000 else (4, 8)
+            self._base, self._most = (8, 32) if size < 300_000 else (4, 8)
         # The first rounds need not be precise; a second number of pairs is worth compiling for where data are many.
         self._first = 8 if spread is not None and size >= 5_000 else self._base
         self._tolerance = tolerance
@@ -129,7 +130,7 @@ class Automatic:
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
-            return self._settling(self._base)
+            return self._settling(self._base, shift=last["shift"])
         if not self._dense:
             return self._next_of_large(history)
         weight = self._weight(history)
@@ -159,11 +160,11 @@ class Automatic:
             return Status.NO_DESCENT
         shift, noise = last["shift"], last["noise"] or 0.0
         if shift > min(max(noise, self._tolerance), 10 * self._tolerance):
-            return self._settling(last["pairs"])
+            return self._settling(last["pairs"], shift=shift)
         if noise <= 2 * self._tolerance:
             return Status.CONVERGED
         if last["pairs"] < self._most:
-            return self._settling(min(4 * last["pairs"], self._most))
+            return self._settling(min(4 * last["pairs"], self._most), shift=1.0)  # later rounds solve on from there
         calm = [r for r in history[-_HOVER:] if r["pairs"] == last["pairs"] and r["shift"] <= 10 * self._tolerance]
         if len(calm) < _HOVER:
             return self._settling(last["pairs"])
@@ -201,25 +202,29 @@ class Automatic:
             newton_residual=0.05,
             newton_share=0.01,
             fresh=False,
+            centre=True,
             spread=self._spread,
             precondition=not self._dense,
             weight=0.5 if self._dense else 1.0,
         )
 
-    def _settling(self, pairs: int, weight: float = 1.0) -> Settings:
+    def _settling(self, pairs: int, weight: float = 1.0, shift: float = 0.0) -> Settings:
         return Settings(
             pairs=pairs,
-            draw_residual=2e-3,
-            draw_energy=1e-4 * self._latents,
+            # Small in the end: directions that no datum sees are found last, and too large a variance there feeds
+            # itself by way of a learned spectrum.
+            draw_residual=1e-4,
+            draw_energy=min(max(0.1, shift), 10.0),
             draw_cg=self._cg,
             newton_steps=15,
-            newton_decrement=1e-4 if self._dense else max(1e-2, 1e-5 * self._latents),
+            newton_decrement=1e-4 if self._dense else 0.05,
             newton_cg=self._cg,
             newton_residual=0.01,
             # Not looser: what no datum sees gains little energy, and would stay where the first rounds left it.
             newton_share=0.0 if self._dense else 1e-3,
             fresh=False,
             measure_noise=True,
+            centre=True,
             spread=self._spread,
             precondition=not self._dense,
             weight=weight,

@@ -15,7 +15,8 @@ import numpyro.distributions as dist
 from numpyro import handlers, validation_enabled
 
 from mgvi import _program, _tree
-from mgvi.distributions import fisher_sqrt, latent_shape, standardize
+from mgvi.coordinates import Site
+from mgvi.distributions import fisher_sqrt, latent_shape, scale_of, standardize
 from mgvi.errors import MgviWarning, ModelError
 from mgvi.frontends import _checks, _wording
 from mgvi.problem import Problem, Static
@@ -90,13 +91,22 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
         "constrain": constrain_arrays,
         "data": data,
         "weight": {name: _concrete(weight) for name, weight in start["weights"].items()},
+        "coordinates": {},
     }
+    scaled, levels = run.scaled(everything, start["scales"])
+    scales = None
+    if scaled:
+        several, arrays["scales"] = part("scales")
+        scales = several
     active = _active_parameters(observe, arrays, zero)
     static = Static(
         latent=run.latent,
         observe=observe,
         constrain=lambda c, xi: constrain(c, xi)["values"],
         active=active,
+        scales=scales,
+        scaled=scaled,
+        levels=levels,
         compiled=_program.compiled_for(sum(x.size for x in jax.tree.leaves((zero, data)))),
     )
     problem = Problem(arrays, static)
@@ -161,6 +171,7 @@ class _Runner:
         self.observed: dict[str, tuple[int, ...]] = {}  # shapes of the data
         self.imputed: set[str] = set()  # discrete sites that obs_mask imputes
         self._in_scan: set[str] = set()
+        self._expand: dict[str, Callable | None] = {}  # for sites with a scale, groups of latents to latents
         self._plates: dict[str, jax.Array] = {}
 
     def discover(self) -> None:
@@ -195,7 +206,7 @@ class _Runner:
         """Run at a latent: priors, values, distributions and values of data, weights and factors."""
         trace = self._trace(lambda site: self._substitute(site, xi))
         hidden = {name.removesuffix("_unobserved") for name in self.imputed} | self.imputed
-        out = {"priors": {}, "values": {}, "sites": {}, "data": {}, "weights": {}, "factors": {}}
+        out = {"priors": {}, "values": {}, "scales": {}, "sites": {}, "data": {}, "weights": {}, "factors": {}}
         for name, site in trace.items():
             if _is_factor(site):
                 out["factors"][name] = site["fn"].log_factor
@@ -207,7 +218,26 @@ class _Runner:
                 out["values"][name] = jnp.asarray(site["value"])
                 if name in self.latent:
                     out["priors"][name] = site["fn"]
+                    scale = None if name in self._in_scan else scale_of(_expanded(site))
+                    if scale is not None:
+                        out["scales"][name], self._expand[name] = scale
         return out
+
+    def scaled(self, everything, scales) -> tuple[dict[str, Site], tuple[tuple[str, ...], ...]]:
+        """Sites whose scale depends on other latents, and their levels: a scale depends on levels before its own."""
+        depends = {name: everything.dependence(name)["scales"] for name in self.latent}
+        chosen: dict[str, Site] = {}
+        level: dict[str, int] = {}
+        for name in self.latent:  # in the order of the model, which no dependence goes against
+            above = [other for other, flags in depends.items() if name in scales and flags[name]]
+            if above:
+                log = scales[name]
+                level[name] = 1 + max((level[other] for other in above if other in level), default=-1)
+                expand = self._expand[name]
+                groups = None if expand is None else jnp.shape(log)
+                chosen[name] = Site(self.latent[name].shape, groups, expand, expand is None and jnp.size(log) == 1)
+        levels = range(max(level.values(), default=-1) + 1)
+        return chosen, tuple(tuple(name for name in chosen if level[name] == i) for i in levels)
 
     def _trace(self, substitute):
         seeded = handlers.seed(self._call, 0)

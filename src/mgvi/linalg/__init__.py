@@ -6,6 +6,15 @@ Nothing here knows a model or data.
 
 from mgvi.linalg.conjugate_gradients import Report, Stop, solve
 from mgvi.linalg.dense import DenseMetric
-from mgvi.linalg.preconditioner import Preconditioner, global_sites, with_coarse_space
+from mgvi.linalg.preconditioner import Preconditioner, block_preconditioner, global_sites, sub_blocks
 
-__all__ = ["DenseMetric", "Preconditioner", "Report", "Stop", "global_sites", "solve", "with_coarse_space"]
+__all__ = [
+    "DenseMetric",
+    "Preconditioner",
+    "Report",
+    "Stop",
+    "block_preconditioner",
+    "global_sites",
+    "solve",
+    "sub_blocks",
+]

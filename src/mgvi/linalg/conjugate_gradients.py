@@ -67,7 +67,6 @@ def solve(
     *,
     coupled: bool = False,
     preconditioner: Any = None,
-    correct: bool = True,
     residual: Any = None,
 ) -> tuple[Any, Report]:
     """Solve A x = b for each of the right-hand sides stacked along the leading axis.
@@ -87,9 +86,6 @@ def solve(
     preconditioner : Preconditioner, optional
         An approximation P of the inverse of A, positive definite. Residuals are then measured in the norm r^T P r, in
         which all directions count alike if P is good.
-    correct : bool
-        Whether the preconditioner's coarse space, which must then belong to A itself, corrects the solutions before
-        and after the iterations.
     residual : tree, optional
         b - A x0, if it is known.
 
@@ -108,7 +104,6 @@ def solve(
     True 0
     """
     precondition = (lambda v: v) if preconditioner is None else preconditioner.apply
-    correction = preconditioner.correct if correct and preconditioner and preconditioner.basis is not None else None
     size_of = lambda r: jnp.sqrt(_diagonal(r, precondition(r)))
     scale = size_of(b)
     goal = stop.residual * scale
@@ -116,9 +111,6 @@ def solve(
         x0, residual = jax.tree.map(jnp.zeros_like, b), b
     elif residual is None:
         residual = _tree.subtract(b, mv(x0))
-    if correction is not None:
-        step = correction(residual)
-        x0, residual = _tree.add(x0, step), _tree.subtract(residual, mv(step))
 
     def unfinished(state):
         _, _, used, turn, satisfied = state
@@ -127,8 +119,6 @@ def solve(
     def one_pass(state):
         x, r, used, turn, _ = state
         x, used, satisfied = run(x, r, used, turn)
-        if correction is not None:
-            x = _tree.add(x, correction(_tree.subtract(b, mv(x))))
         return x, _tree.subtract(b, mv(x)), used, turn + 1, satisfied
 
     def run(x, r, used, turn):

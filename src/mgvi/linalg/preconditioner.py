@@ -1,11 +1,7 @@
-"""An approximate inverse of a metric: a diagonal for the many latents, a coarse space for the few that they share.
+"""An approximate inverse of a metric: a diagonal for the many latents, a matrix for the few that they share.
 
 A product, the diagonal and the names of the small sites come in; a `Preconditioner` goes out.
 It must not know what the sites stand for.
-
-A few global parameters (an amplitude, a spectrum, a noise level) that act through many local ones give a metric with
-directions in which the local ones make up for what the global ones do. They are the last that conjugate gradients
-find, and the ones in which an error matters most. The coarse space is made of these directions.
 """
 
 from collections.abc import Callable
@@ -16,19 +12,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from mgvi import _tree
-from mgvi.linalg.conjugate_gradients import Stop, gram, mix, solve
 
 _SITE = 128  # entries of a site that counts as global
 _TOTAL = 256  # entries of all of them
-_RANK = 16  # directions of the coarse space
-_ITERATIONS = 12  # to find how the local latents make up for a global one
 
 
 class Preconditioner(NamedTuple):
-    """The map r -> r / diagonal + V E V^T r with V the directions of the coarse space and E = (V^T M V)^-1.
-
-    The coarse space holds all directions of the global sites (an orthogonal basis of them); the first of these come
-    with what the local sites do to make up for them.
+    """Divides by a diagonal; sites that it does not have are multiplied with a matrix, in the order of their names.
 
     Examples
     --------
@@ -38,54 +28,21 @@ class Preconditioner(NamedTuple):
     [[0.5  0.25]]
     """
 
-    diagonal: Any
-    basis: Any = None  # of the global sites, stacked
-    answers: Any = None  # of the local sites to the first of them, stacked
+    diagonal: dict[str, Any]
     inverse: Any = None
 
     def apply(self, stack):
         """An approximation of M^-1 on a stack of vectors."""
-        return _tree.add(_tree.divide(stack, self.diagonal), self.correct(stack))
-
-    def correct(self, stack):
-        """What the coarse space alone makes of the residuals of a solve: the correction that is best within it."""
-        if self.basis is None:
-            return jax.tree.map(jnp.zeros_like, stack)
-        few = {name: stack[name] for name in self.basis}
-        many = {name: stack[name] for name in self.answers}
-        heard = gram(many, self.answers)
-        projected = gram(few, self.basis).at[:, : heard.shape[1]].add(heard)
-        weights = jnp.matmul(projected, self.inverse, precision=lax.Precision.HIGHEST)
-        return {**mix(weights, self.basis), **mix(weights[:, : heard.shape[1]], self.answers)}
-
-    def refreshed(self, push: Callable) -> "Preconditioner":
-        """With the same coarse space for another metric 1 + R^T R, `push` being its R."""
-        if self.basis is None:
-            return self
-        none = _tree.zeros({name: leaf for name, leaf in self.diagonal.items() if name not in self.basis})
-        count = len(jax.tree.leaves(self.answers)[0])
-        first, last = (jax.tree.map(lambda leaf, part=part: leaf[part], self.basis) for part in _parts(count))
-        pushed = jax.vmap(push)({**self.answers, **first})
-        if jax.tree.leaves(last)[0].shape[0]:
-            more = lax.map(lambda u: push({**none, **u}), last)
-            pushed = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), pushed, more)
-        return self._replace(inverse=_inverse(gram(pushed, pushed), self.answers, self.basis))
-
-
-def _parts(count):
-    return slice(None, count), slice(count, None)
-
-
-def _inverse(information, answers, basis):
-    """(V^T R^T R V + V^T V)^-1; R V is formed first, so that nothing large cancels afterwards."""
-    square = information + gram(basis, basis)
-    count = len(jax.tree.leaves(answers)[0])
-    square = square.at[:count, :count].add(gram(answers, answers))
-    return jnp.linalg.inv(0.5 * (square + square.T))
+        out = {name: leaf / self.diagonal[name] for name, leaf in stack.items() if name in self.diagonal}
+        few = {name: leaf for name, leaf in stack.items() if name not in self.diagonal}
+        if few:
+            rows = jnp.matmul(_tree.to_rows(few), self.inverse, precision=lax.Precision.HIGHEST)
+            out |= _tree.from_rows(rows, jax.tree.map(lambda leaf: leaf[0], few))
+        return out
 
 
 def global_sites(latent: dict[str, Any]) -> tuple[str, ...]:
-    """The smallest sites, as many as a coarse space may be built for; none if there is nothing beside them."""
+    """The smallest sites, as many as a matrix may be made for; none if there is nothing beside them."""
     names, total = [], 0
     for name in sorted(latent, key=lambda name: (_tree.size(latent[name]), name)):
         total += _tree.size(latent[name])
@@ -95,32 +52,41 @@ def global_sites(latent: dict[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def with_coarse_space(push: Callable, pull: Callable, diagonal: Any, names: tuple[str, ...]) -> Preconditioner:
-    """For a metric 1 + R^T R: its diagonal, the directions of the sites `names`, and what all others do about them.
+def block_preconditioner(mv: Callable, diagonal: dict[str, Any], names: tuple[str, ...]) -> tuple[Preconditioner, Any]:
+    """The diagonal of a metric for most sites, and its block of the sites `names`; also that block.
 
-    `push` is R and `pull` is R^T, of single vectors.
+    `mv` is the product with the metric, of single vectors.
     """
     if not names:
-        return Preconditioner(diagonal)
+        return Preconditioner(diagonal), jnp.zeros((0, 0))
     few = {name: diagonal[name] for name in names}
     many = {name: leaf for name, leaf in diagonal.items() if name not in names}
-    outer = lambda v: {name: v[name] for name in many}
-    no_few, no_many = _tree.zeros(few), _tree.zeros(many)
+    none = _tree.zeros(many)
 
-    size = _tree.size(few)
-    unit = _tree.from_rows(jnp.eye(size, dtype=jnp.result_type(*jax.tree.leaves(few))), few)
-    pushed = lax.map(lambda e: push({**no_many, **e}), unit)
-    _, vectors = jnp.linalg.eigh(gram(pushed, pushed))
-    vectors = vectors.T[::-1]  # the best informed directions first
-    basis, pushed = _tree.from_rows(vectors, few), mix(vectors, pushed)
+    def column(row):
+        """One of the block's columns, which are made one by one: many of them would fill the memory."""
+        product = mv({**none, **jax.tree.map(lambda x: x[0], _tree.from_rows(row[None], few))})
+        return _tree.to_rows({name: product[name][None] for name in names})[0]
 
-    first = jax.tree.map(lambda leaf: leaf[: min(_RANK, size)], pushed)
-    answers, _ = solve(
-        jax.vmap(lambda v: _tree.add(v, outer(pull(push({**no_few, **v}))))),
-        jax.vmap(lambda u: _tree.scale(-1.0, outer(pull(u))))(first),
-        stop=Stop(1e-2, 0.0, _ITERATIONS),
-        preconditioner=Preconditioner(many),
-    )
-    answered = jax.vmap(lambda v: push({**no_few, **v}))(answers)
-    pushed = jax.tree.map(lambda a, b: a.at[: len(b)].add(b), pushed, answered)
-    return Preconditioner(diagonal, basis, answers, _inverse(gram(pushed, pushed), answers, basis))
+    block = lax.map(column, jnp.eye(_tree.size(few), dtype=jnp.result_type(*few.values())))
+    block = 0.5 * (block + block.T)
+    return Preconditioner(many, _inverse(block)), block
+
+
+def _inverse(block):
+    """The inverse of a positive matrix, positive too where rounding would make it otherwise."""
+    root = jnp.sqrt(jnp.diag(block))
+    values, vectors = jnp.linalg.eigh(block / (root[:, None] * root))
+    floor = 10 * jnp.finfo(block.dtype).eps * values[-1]
+    scaled = vectors / root[:, None]
+    return jnp.matmul(scaled / jnp.maximum(values, floor), scaled.T, precision=lax.Precision.HIGHEST)
+
+
+def sub_blocks(block: Any, like: dict[str, Any]) -> dict[str, Any]:
+    """The blocks of the single sites of a block of the metric."""
+    found, first = {}, 0
+    for name in sorted(like):
+        size = _tree.size(like[name])
+        found[name] = block[first : first + size, first : first + size]
+        first += size
+    return found

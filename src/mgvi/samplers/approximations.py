@@ -51,7 +51,8 @@ class InverseMetric:
     free : dict, optional
         1 for each latent site that varies, 0 for each that has no deviation.
     spread : dict, optional
-        Deviations over which the metric is averaged; by default it is taken at the mean.
+        Deviations for a small problem's curvature: the Hessian averaged over them takes the place of the Fisher metric
+        at the mean.
 
     Examples
     --------
@@ -78,7 +79,7 @@ class InverseMetric:
         keys = draws.keys(seed, stream, -(-n // 2) if antithetic else n)
         preconditioner = None
         if not draws.dense and self.sampler.draws:
-            preconditioner = draws.preconditioner(mean, spread=self.spread)
+            preconditioner, _ = draws.preconditioner(mean, spread=self.spread)
         deviations, report = draws.draw(
             mean, keys, _accurate(problem), spread=self.spread, preconditioner=preconditioner
         )
@@ -88,7 +89,7 @@ class InverseMetric:
     def quadratic(self, problem: Problem, mean: Any, deviations: Any) -> np.ndarray:
         """Deviations times metric times deviations, for small problems."""
         draws = Draws(problem, self.sampler, keys_at_once(problem), self.free)
-        return draws.metric(draws.information(mean, self.spread)).quadratic(_tree.on_host(deviations))
+        return draws.metric(draws.curvature(mean, spread=self.spread)).quadratic(_tree.on_host(deviations))
 
     def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
         """Groups of arrays and plain facts."""
@@ -252,4 +253,4 @@ def _accurate(problem: Problem) -> Stop:
     double = any(leaf.dtype == jnp.float64 for leaf in problem.latent.values())
     if size < 2000:
         return Stop(1e-10 if double else 1e-6, 0.0, 10 * size + 20)
-    return Stop(1e-3, 0.0, 4000)  # of a preconditioned residual, in which all directions count alike
+    return Stop(1e-3, 0.1, 4000)  # of a preconditioned residual, in which all directions count alike, and of the energy

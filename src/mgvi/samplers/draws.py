@@ -13,14 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi.linalg import DenseMetric, Preconditioner, Report, Stop, global_sites, with_coarse_space
-from mgvi.problem import Problem, averaged_metric, information_matrix
+from mgvi.linalg import DenseMetric, Preconditioner, Report, Stop, block_preconditioner, global_sites
+from mgvi.problem import Problem, averaged_metric, expected_hessian, information_matrix
 
 _FILL = 2**31 - 1  # tells keys that only fill a batch from all others
 _PROBES = 32  # for the diagonal of the metric
 _DENSE_LATENTS = 1000  # up to so many latents, and
 _DENSE_JACOBIAN = 10_000_000  # so many entries of R, a matrix is cheaper than iterations
-_DENSE_WORK = 5e8  # multiplications of an average over points
+_DENSE_WORK = 5e7  # numbers that an average over 32 pairs may take
+_WIDEST = 10.0  # times the prior's variance: the most along any direction
 
 
 def is_small(problem: Problem) -> bool:
@@ -36,12 +37,14 @@ def keys_at_once(problem: Problem) -> int:
 
 
 def affordable_pairs(problem: Problem) -> int:
-    """Over how many antithetic pairs the metric of a small problem may be averaged."""
-    work = 2 * _tree.size(problem.latent) ** 2 * max(_tree.size(problem.data), 1)
-    return max(8, int(_DENSE_WORK // work))
+    """Over how many antithetic pairs the curvature of a small problem may be averaged."""
+    size = _tree.size(problem.latent)
+    work = size * (size + _tree.size(problem.data))
+    return max(8, min(32, int(_DENSE_WORK // work)), int(0.05 * _DENSE_WORK // work))
 
 
 _information = jax.jit(information_matrix)
+_hessian = jax.jit(expected_hessian)
 
 
 @partial(jax.jit, static_argnames="count")
@@ -56,21 +59,20 @@ def _excite(problem, mean, keys, beta, free, spread, *, sampler):
 
 
 @jax.jit
-def _preconditioner(problem, mean, seed, beta, free, spread):
-    metric = averaged_metric(problem, mean, spread, beta, free)
-    diagonal = metric.diagonal(jax.random.key(seed), _PROBES)
-    return with_coarse_space(metric.matvec, metric.rmatvec, diagonal, global_sites(problem.static.latent))
+def _diagonal(problem, mean, seed, beta, free, spread):
+    return averaged_metric(problem, mean, spread, beta, free).diagonal(jax.random.key(seed), _PROBES)
 
 
 @jax.jit
-def _refreshed(problem, mean, preconditioner, beta, free, deviations):
-    return preconditioner.refreshed(averaged_metric(problem, mean, deviations, beta, free).matvec)
+def _preconditioner(problem, mean, diagonal, beta, free, spread):
+    metric = averaged_metric(problem, mean, spread, beta, free)
+    return block_preconditioner(metric.mv, diagonal, global_sites(problem.static.latent))
 
 
 @partial(jax.jit, static_argnames="sampler")
-def _solve(problem, mean, b, start, residual, stop, beta, free, spread, preconditioner, *, sampler):
+def _solve(problem, mean, b, start, stop, beta, free, spread, preconditioner, *, sampler):
     metric = averaged_metric(problem, mean, spread, beta, free)
-    solution, report = sampler.solve(metric, b, start, residual, stop, preconditioner)
+    solution, report = sampler.solve(metric, b, start, stop, preconditioner)
     return _tree.multiply(free, solution), report
 
 
@@ -94,7 +96,7 @@ class Draws:
     def __init__(
         self, problem: Problem, sampler, batch: int, free: dict[str, Any] | None = None, dense: bool | None = None
     ):
-        self._problem = problem
+        self.problem = problem
         self._sampler = sampler
         self._batch = batch
         self._noise: dict[Any, np.ndarray] = {}
@@ -105,11 +107,11 @@ class Draws:
         """One key for each deviation; the same numbers give the same keys."""
         if self.dense:
             return [(seed, stream, i) for i in range(count)]
-        return self._problem.static.compiled.call(_make_keys, number(seed), number(stream), count=count)
+        return self.problem.static.compiled.call(_make_keys, number(seed), number(stream), count=count)
 
     def white(self, keys) -> np.ndarray:
         """A row of standard normals for each key of a small problem, zeros if the sampler draws nothing."""
-        size = _tree.size(self._problem.latent)
+        size = _tree.size(self.problem.latent)
         if not self._sampler.draws:
             return np.zeros((len(keys), size))
         name = (keys[0], len(keys))
@@ -117,38 +119,80 @@ class Draws:
             self._noise = {name: np.stack([np.random.default_rng(key).standard_normal(size) for key in keys])}
         return self._noise[name]
 
-    def information(self, mean, spread=None) -> np.ndarray:
-        """R^T R averaged over mean + spread, of a small problem."""
-        found = self._problem.static.compiled.call(_information, self._problem, mean, self._points(spread))
-        return np.asarray(found)
+    def curvature(self, mean, beta=1.0, spread=None, most=None) -> np.ndarray:
+        """The curvature of a small problem: the Fisher metric at the mean, or the Hessian averaged over mean + spread.
 
-    def metric(self, information: np.ndarray, beta: float = 1.0, free: dict[str, Any] | None = None) -> DenseMetric:
+        The average is kept positive, and no wider than the prior: a variance of more than the prior's is granted to
+        sums of latents that a scale ties together, not to single ones. It takes at most so many points, if told.
+        """
+        call, points = self.problem.static.compiled.call, self._points(spread)
+        one = np.eye(_tree.size(self.problem.latent))
+        if spread is not None:
+            count = jax.tree.leaves(points)[0].shape[0]
+            count = number(count if most is None else min(count, most))
+            found = np.asarray(call(_hessian, self.problem, mean, points, number(beta), count), np.float64)
+            if np.all(np.isfinite(found)):
+                return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
+        return one + beta * np.asarray(call(_information, self.problem, mean, points), np.float64)
+
+    def prepare_curvature(self, mean, spread) -> None:
+        """Begin to compile what `curvature` needs for an average."""
+        self.problem.static.compiled.prepare(_hessian, self.problem, mean, self._points(spread), number(1.0), number(1))
+
+    def metric(self, curvature: np.ndarray, free: dict[str, Any] | None = None) -> DenseMetric:
         """The metric of a small problem, for directions that are free."""
-        latent, free = self._problem.latent, free or self.free
-        mask = np.concatenate([np.full(math.prod(leaf.shape), free[name]) for name, leaf in sorted(latent.items())])
-        return DenseMetric(np.eye(len(mask)) + beta * np.outer(mask, mask) * information, latent)
+        latent, free = self.problem.latent, free or self.free
+        mask, one = _entries(latent, free), np.eye(len(curvature))
+        return DenseMetric(one + np.outer(mask, mask) * (curvature - one), latent)
 
-    def preconditioner(self, mean, beta=1.0, spread=None, seed=0) -> Preconditioner:
-        """An approximate inverse of the metric, for the solves at a mean."""
+    def _restrained(self, matrix, least) -> np.ndarray:
+        values, vectors = np.linalg.eigh(matrix)
+        if values[0] < least:
+            matrix = (vectors * np.maximum(values, least)) @ vectors.T
+        tied = {name: float(name in self.problem.coordinates) for name in self.problem.latent}
+        single = np.flatnonzero(_entries(self.problem.latent, tied) == 0)
+        covariance = np.linalg.inv(matrix)
+        while (worst := single[np.argmax(np.diag(covariance)[single])] if len(single) else None) is not None:
+            variance = covariance[worst, worst]
+            if variance < 1 + 1e-9:
+                break
+            matrix[worst, worst] += 1 - 1 / variance
+            column = covariance[:, worst]
+            covariance = covariance - np.outer(column, column) * (1 - 1 / variance) / variance
+        return matrix
+
+    def diagonal(self, mean, beta=1.0, spread=None, seed=0) -> Any:
+        """An estimate of the diagonal of the metric at a mean."""
         arguments = (mean, number(seed), number(beta), self.free, self._points(spread))
-        return self._problem.static.compiled.call(_preconditioner, self._problem, *arguments)
+        return self.problem.static.compiled.call(_diagonal, self.problem, *arguments)
 
-    def refreshed(self, preconditioner: Preconditioner, mean, deviations, beta=1.0) -> Preconditioner:
-        """The same for the metric averaged over mean + deviations."""
-        arguments = (mean, preconditioner, number(beta), self.free, deviations)
-        return self._problem.static.compiled.call(_refreshed, self._problem, *arguments)
+    def preconditioner(self, mean, beta=1.0, spread=None, diagonal=None) -> tuple[Preconditioner, Any]:
+        """An approximate inverse of the metric, for the solves at a mean, and the metric's block of global sites.
 
-    def draw(self, mean, keys, stop: Stop, beta=1.0, spread=None, preconditioner=None) -> tuple[Any, Report]:
-        """One deviation for each key, from the metric averaged over mean + spread (by default: at the mean)."""
+        `diagonal` is the metric's, if it is known.
+        """
+        diagonal = self.diagonal(mean, beta, spread) if diagonal is None else diagonal
+        arguments = (mean, diagonal, number(beta), self.free, self._points(spread))
+        return self.problem.static.compiled.call(_preconditioner, self.problem, *arguments)
+
+    def draw(
+        self, mean, keys, stop: Stop, beta=1.0, spread=None, preconditioner=None, start=None
+    ) -> tuple[Any, Report]:
+        """One deviation for each key, from the metric averaged over mean + spread (by default: at the mean).
+
+        Deviations of the first of the keys that a similar metric gave may be a `start` for large problems.
+        """
         if self.dense:
-            deviations = self.metric(self.information(mean, spread), beta).colour(self.white(keys))
+            deviations = self.metric(self.curvature(mean, beta, spread)).colour(self.white(keys))
             none = np.zeros(len(keys), int)
             return self.only_free(deviations), Report(none, none.astype(float), none)
         spread, beta = self._points(spread), number(beta)
-        parts = []
+        parts, first = [], 0
         for some in self._batches(_filled(keys, self._batch)):
-            excited = self._call(_excite, mean, some, beta, self.free, spread)
-            parts.append(self._call(_solve, mean, *excited, numbers(stop), beta, self.free, spread, preconditioner))
+            b, begin = self._call(_excite, mean, some, beta, self.free, spread)
+            begin = begin if start is None else _overlaid(begin, start, first)
+            parts.append(self._call(_solve, mean, b, begin, numbers(stop), beta, self.free, spread, preconditioner))
+            first += len(some)
         return _join(parts, keys.shape[0])
 
     def only_free(self, deviations):
@@ -158,14 +202,19 @@ class Draws:
     def _points(self, spread):
         if spread is not None:
             return spread
-        return {name: np.zeros((1, *leaf.shape), leaf.dtype) for name, leaf in self._problem.latent.items()}
+        return {name: np.zeros((1, *leaf.shape), leaf.dtype) for name, leaf in self.problem.latent.items()}
 
     def _batches(self, keys):
         size = min(self._batch, len(keys))
         return [keys[first : first + size] for first in range(0, len(keys), size)]
 
     def _call(self, function, *arguments):
-        return self._problem.static.compiled.call(function, self._problem, *arguments, sampler=self._sampler)
+        return self.problem.static.compiled.call(function, self.problem, *arguments, sampler=self._sampler)
+
+
+def _entries(latent, by_site) -> np.ndarray:
+    """A number for each site as a vector with an entry for each latent."""
+    return np.concatenate([np.full(math.prod(leaf.shape), by_site[name]) for name, leaf in sorted(latent.items())])
 
 
 def _filled(keys, batch):
@@ -174,6 +223,12 @@ def _filled(keys, batch):
     if not missing:
         return keys
     return jnp.concatenate([keys, jax.vmap(lambda key: jax.random.fold_in(key, _FILL))(keys[:missing])])
+
+
+def _overlaid(begin, start, first):
+    """The entries of `begin`, or those of `start` from `first` on, as far as there are any."""
+    known = jax.tree.map(lambda leaf: leaf[first : first + jax.tree.leaves(begin)[0].shape[0]], start)
+    return jax.tree.map(lambda x, y: jnp.concatenate([y, x[y.shape[0] :]]), begin, known)
 
 
 def _join(parts, count):

@@ -49,19 +49,17 @@ class MGVI:
         """One deviation for each key, stacked; the same key gives the same noise whatever the metric."""
         return self.solve(metric, *self.excite(metric, keys), stop)
 
-    def excite(self, metric: FisherMetric, keys: jax.Array) -> tuple[Any, Any, Any]:
-        """Right-hand sides R^T n + eta, one a key, the prior draws eta to start from, and the residuals there."""
+    def excite(self, metric: FisherMetric, keys: jax.Array) -> tuple[Any, Any]:
+        """Right-hand sides R^T n + eta, one a key, and the prior draws eta to start from."""
         noise, eta = jax.vmap(metric.noise)(keys)
-        pull = jax.vmap(metric.rmatvec)
-        b = _tree.add(pull(noise), eta)
-        return b, eta, pull(_tree.subtract(noise, jax.vmap(metric.matvec)(eta)))
+        return _tree.add(jax.vmap(metric.rmatvec)(noise), eta), eta
 
     def solve(
-        self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop, preconditioner: Any = None
+        self, metric: FisherMetric, b: Any, start: Any, stop: Stop, preconditioner: Any = None
     ) -> tuple[Any, Report]:
-        """M^-1 b for a stack of right-hand sides, from starting points with known residuals."""
+        """M^-1 b for a stack of right-hand sides, from starting points."""
         coupled = self.coupled and jax.tree.leaves(b)[0].shape[0] > 1
-        return solve(metric.mv_stack, b, start, stop, coupled=coupled, residual=residual, preconditioner=preconditioner)
+        return solve(metric.mv_stack, b, start, stop, coupled=coupled, preconditioner=preconditioner)
 
 
 @dataclass(frozen=True)
@@ -85,13 +83,13 @@ class Point:
         """Deviations that are zero, one a key."""
         return self.solve(metric, *self.excite(metric, keys), stop)
 
-    def excite(self, metric: FisherMetric, keys: jax.Array) -> tuple[Any, Any, Any]:
+    def excite(self, metric: FisherMetric, keys: jax.Array) -> tuple[Any, Any]:
         """Zeros, one a key."""
         zero = jax.tree.map(lambda leaf: jnp.zeros((keys.shape[0], *leaf.shape), leaf.dtype), metric.latent)
-        return zero, zero, zero
+        return zero, zero
 
     def solve(
-        self, metric: FisherMetric, b: Any, start: Any, residual: Any, stop: Stop, preconditioner: Any = None
+        self, metric: FisherMetric, b: Any, start: Any, stop: Stop, preconditioner: Any = None
     ) -> tuple[Any, Report]:
         """Nothing to solve."""
         none = jnp.zeros(jax.tree.leaves(b)[0].shape[0])
