@@ -10,6 +10,7 @@ NAMES = {
     "solver": "what preconditioner and coupling bring to the draws (a minute)",
     "product": "one metric product of a field against its floor, an FFT pair (minutes)",
     "scaling": "fits of a binary field with learned spectrum, 128^2 to 1024^2 (ten minutes on two cores)",
+    "peers": "fits against NIFTy, mean-field SVI and NUTS on the same data (half an hour; `--problems 128` for one)",
     "cold": "seconds from nothing to a summary, in fresh processes, against NUTS (a few minutes)",
 }
 
@@ -25,13 +26,15 @@ def main() -> None:
     )
     parser.add_argument("name", nargs="?", choices=NAMES, metavar="NAME", help="what to measure; without it, a list")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    parser.add_argument("--problems", nargs="+", metavar="NAME", help="for peers: poisson, logistic, 128, 512, ...")
     chosen = parser.parse_args()
     if chosen.name is None:
         print(listed)
         return
     rows = []
     # A benchmark yields dicts with the same keys, its columns; each is printed as soon as it is there.
-    for row in importlib.import_module(f"benchmarks.{chosen.name}").run():
+    options = {} if chosen.problems is None else {"problems": chosen.problems}
+    for row in importlib.import_module(f"benchmarks.{chosen.name}").run(**options):
         if not rows:
             print(f"| {' | '.join(row)} |\n|{'---|' * len(row)}")
         print(f"| {' | '.join(map(text, row.values()))} |", flush=True)

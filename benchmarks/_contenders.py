@@ -1,0 +1,128 @@
+"""Contenders of `benchmarks.peers` and their settings.
+
+A case comes in; a run, which tells latent samples after every round, goes out. It must not know how runs are timed.
+
+Settings of NIFTy were looked for by hand on the problems of the default table, and are those that reached the common
+accuracy soonest: see `TUNED`. Its default form has the limits of its introductory demo.
+"""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from numpyro.optim import Adam
+
+import mgvi
+from benchmarks._problems import Case, Run, standard_model
+
+NIFTY_START = {"poisson": 1}  # from the prior's mean, and from most of its draws, the first line search fails for good
+NIFTY_DEFAULT = {"pairs": 4, "rounds": 30, "newton": 35}
+NIFTY_TUNED: dict[str, dict[str, Any]] = {
+    "poisson": {"pairs": 16, "rounds": 60, "newton": 30},
+    "logistic": {"pairs": 8, "rounds": 60},
+    "": {"pairs": 4, "rounds": 60},
+}
+NIFTY_LONG = {"pairs": 16, "rounds": 12, "draw_cg": 1000, "draw_change": 1e-7, "newton": 20, "step": 1e-6}
+SVI_RATE, SVI_STEPS, SVI_SAMPLES = 0.01, 200_000, 128
+NUTS_STEPS = 1000  # of warmup, and as many draws
+
+
+def ours(case: Case, name: str) -> Run:
+    """`mgvi.fit` with default settings."""
+    problem = case.problem()
+
+    def run(seed, tell):
+        callbacks = [] if tell.cold else [lambda record, posterior: tell(latents(posterior)) and None]
+        tell.history = (posterior := mgvi.fit(problem, seed=seed, progress=False, callbacks=callbacks)).history
+        tell(latents(posterior))
+
+    return run
+
+
+def latents(posterior: mgvi.Posterior):
+    """Stacked latent samples."""
+    return {name: posterior.latent_mean[name] + d for name, d in posterior.deviations.items()}
+
+
+def nifty_default(case: Case, name: str) -> Run:
+    from benchmarks import _nifty
+
+    return _nifty.default(case, _nifty.Settings(**NIFTY_DEFAULT, start=NIFTY_START.get(name)))
+
+
+def nifty_tuned(case: Case, name: str) -> Run:
+    from benchmarks import _nifty
+
+    return _nifty.tuned(case, _nifty.Settings(**NIFTY_TUNED.get(name, NIFTY_TUNED[""]), start=NIFTY_START.get(name)))
+
+
+def nifty_long(case: Case, name: str) -> Run:
+    """What the others are measured against where NUTS is not feasible."""
+    from benchmarks import _nifty
+
+    return _nifty.tuned(case, _nifty.Settings(**NIFTY_LONG, start=NIFTY_START.get(name)))
+
+
+def svi(case: Case, name: str) -> Run:
+    """NumPyro's mean-field Gaussian by Adam, in standardised latents."""
+    model = standard_model(case)
+    guide = AutoNormal(model)
+    method = SVI(model, guide, Adam(SVI_RATE), Trace_ELBO())
+    steps = jax.jit(lambda state, n: jax.lax.fori_loop(0, n, lambda _, s: method.update(s)[0], state))
+    draw = jax.jit(
+        lambda params, key: guide.sample_posterior(key, params, sample_shape=(SVI_SAMPLES if case.fft is None else 16,))
+    )
+
+    def run(seed, tell):
+        state, done = method.init(jax.random.key(seed)), 0
+        while done < SVI_STEPS:
+            count = max(100, done // 5)
+            state, done = steps(state, count), done + count
+            if tell(draw(method.get_params(state), jax.random.key(seed + 1))):
+                return
+
+    return run
+
+
+def nuts(case: Case, name: str) -> Run:
+    """NumPyro's NUTS in standardised latents, one chain; what it had when is told from the steps of each draw."""
+    chain = MCMC(NUTS(standard_model(case)), num_warmup=NUTS_STEPS, num_samples=NUTS_STEPS, progress_bar=False)
+
+    def run(seed, tell):
+        begin = time.perf_counter()
+        chain.warmup(jax.random.key(seed), collect_warmup=False)
+        jax.block_until_ready(chain.post_warmup_state)
+        middle = time.perf_counter()
+        chain.run(chain.post_warmup_state.rng_key, extra_fields=("num_steps",))
+        draws = jax.block_until_ready({name: chain.get_samples()[name] for name in case.latent})
+        end = time.perf_counter()
+        work = np.cumsum(np.asarray(chain.get_extra_fields()["num_steps"]))
+        for count in np.unique(np.geomspace(10, NUTS_STEPS, 25).astype(int)):
+            seconds = middle - begin + (end - middle) * float(work[count - 1] / work[-1])
+            tell({name: jnp.asarray(x[:count]) for name, x in draws.items()}, seconds)
+
+    return run
+
+
+def nuts_long(case: Case, name: str) -> Run:
+    """What the others are measured against where that is feasible."""
+    problem = case.problem()
+
+    def run(seed, tell):
+        tell(latents(mgvi.baselines.nuts(problem, seed=seed + 100, warmup=1000, draws=4000, progress=False)))
+
+    return run
+
+
+CONTENDERS = {
+    "mgvi": ours,
+    "NIFTy, tuned": nifty_tuned,
+    "NIFTy, default": nifty_default,
+    "NumPyro SVI": svi,
+    "NumPyro NUTS": nuts,
+}
+REFERENCES = {"poisson": nuts_long, "logistic": nuts_long, "": nifty_long}
