@@ -43,7 +43,7 @@ class Bernoulli(jft.Likelihood):
 
     def __init__(self, data, weight):
         self.data, self.weight = data, weight
-        shape = jax.ShapeDtypeStruct(data.shape, weight.dtype)
+        shape: Any = jax.ShapeDtypeStruct(data.shape, weight.dtype)
         super().__init__(domain=shape, lsm_tangents_shape=shape)
 
     def energy(self, primals):
@@ -55,7 +55,8 @@ class Bernoulli(jft.Likelihood):
     def left_sqrt_metric(self, primals, tangents):
         return self._root(primals) * tangents
 
-    right_sqrt_metric = left_sqrt_metric
+    def right_sqrt_metric(self, primals, tangents):
+        return self._root(primals) * tangents
 
     def transformation(self, primals):
         return self.weight * 2 * jnp.arctan(jnp.exp(0.5 * primals))
@@ -71,7 +72,7 @@ class Bernoulli(jft.Likelihood):
 
 def likelihood(case: Case) -> jft.Likelihood:
     """The case's likelihood as a function of a `Vector` of its latents."""
-    dtype = jnp.result_type(float)
+    dtype: Any = jnp.result_type(float)
     if case.family == "poisson":
         observed: jft.Likelihood = jft.Poissonian(jnp.asarray(case.data), sampling_dtype=dtype)
         return observed.amend(lambda xi: jnp.exp(case.observe(xi.tree)))

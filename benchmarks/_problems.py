@@ -10,7 +10,7 @@ predictions with the transforms of `mgvi.fields`, so one evaluation costs everyb
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,19 @@ import mgvi
 from mgvi.fields import Grid, SquaredExponential, StationaryField, smooth_spectrum, spectrum_axis
 
 Latent = dict[str, Any]
-# A run of a contender: it is given a seed, and a function to call with stacked latent samples after each round, which
-# says whether to stop.
-Run = Callable[[int, Callable[[Latent], bool]], None]
 _AT_ONCE = 2_000_000  # predicted numbers to a call
+
+
+class Tell(Protocol):
+    """What a contender calls with stacked latent samples after each round; it says whether to stop."""
+
+    cold: bool  # nobody looks at rounds before the first posterior
+    history: list[dict]  # for our records
+
+    def __call__(self, xi: Latent, seconds: float | None = None) -> bool: ...
+
+
+Run = Callable[[int, Tell], None]  # of a contender, with a seed
 
 
 class Case(NamedTuple):
