@@ -32,7 +32,7 @@ NIFTY_TUNED: dict[str, dict[str, Any]] = {
     "logistic": {"pairs": 4, "rounds": 60, "newton": 5},
     "": {"pairs": 2, "rounds": 60},
 }
-NIFTY_LONG: dict[str, Any] = {"pairs": 8, "rounds": 10, "draw_cg": 1000, "draw_change": 1e-6}
+NIFTY_LONG: dict[str, Any] = {"pairs": 4, "rounds": 30, "draw_cg": 1000, "draw_change": 1e-6}
 SVI_RATE, SVI_STEPS, SVI_SAMPLES = 0.01, 200_000, 128
 NUTS_STEPS = 1000  # of warmup, and as many draws
 

@@ -29,7 +29,7 @@ GAP, SD = 0.01, 0.05
 SEEDS = (1, 2, 3)  # of warm runs; the median of their seconds is given
 LIMIT = 60.0  # seconds of a warm run without an end of its own, and of all warm runs but the first
 COMPILATION = "/jax/core/compile/backend_compile_duration"  # what JAX calls it
-AVERAGED = 4  # last rounds of a reference
+AVERAGED = 8  # last rounds of a reference
 
 
 def run(problems: Sequence[str] = PROBLEMS) -> Iterator[dict]:
