@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import nifty.re as jft
 import numpy as np
 
-from benchmarks._problems import Case, Run
+from benchmarks._problems import Case, Latent, Run
 
 logging.getLogger("nifty.re").setLevel(logging.CRITICAL)
 logging.getLogger("nifty.re.logger").setLevel(logging.CRITICAL)
@@ -126,8 +126,12 @@ def default(case: Case, settings: Settings) -> Run:
     return run
 
 
-def tuned(case: Case, settings: Settings) -> Run:
-    """A whole round in one compiled program: static conjugate gradients and static Newton method."""
+def tuned(case: Case, settings: Settings, mean: Latent | None = None) -> Run:
+    """A whole round in one compiled program: static conjugate gradients and static Newton method.
+
+    It begins at `mean` if that is given.
+    """
+    first = start(case, settings) if mean is None else jft.Vector(jax.tree.map(jnp.asarray, mean))
     vi = jft.OptimizeVI(likelihood(case), settings.rounds, kl_map="vmap", residual_map=settings.residual_map)
     draw, newton = limits(case, settings)
 
@@ -141,7 +145,7 @@ def tuned(case: Case, settings: Settings) -> Run:
         return found.x, samples.at(found.x).samples
 
     def run(seed, tell):
-        mean, key = start(case, settings), jax.random.key(seed)
+        mean, key = first, jax.random.key(seed)
         for i in range(settings.rounds):
             mean, samples = step(mean, jax.random.fold_in(key, i))
             if tell(samples.tree):

@@ -8,7 +8,7 @@ peak memory and its compilations are counted. Then it makes warm runs, whose pos
 the time that takes is not counted. Common accuracy is reached when two rounds in a row, or the last one, have a
 held-out predictive log-likelihood at most 1 % of the gap between prior and reference below the reference, and sds
 within 5 % of it. Cold seconds to that are the warm ones plus what the cold run took longer. The reference is a long
-run: of NUTS, or where that is not feasible of NIFTy with many samples and tight tolerances, averaged over its last
+run: of NUTS, or where that is not feasible of NIFTy with tight tolerances from our result on, averaged over its last
 rounds.
 """
 
