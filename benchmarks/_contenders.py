@@ -42,17 +42,12 @@ def ours(case: Case, name: str) -> Run:
     problem = case.problem()
 
     def run(seed, tell):
-        callbacks = [] if tell.cold else [lambda record, posterior: tell(latents(posterior))]
+        callbacks = [] if tell.cold else [lambda record, posterior: tell(posterior.latent_samples)]
         posterior = mgvi.fit(problem, seed=seed, progress=False, callbacks=callbacks)
         tell.history = posterior.history
-        tell(latents(posterior))
+        tell(posterior.latent_samples)
 
     return run
-
-
-def latents(posterior: mgvi.Posterior):
-    """Stacked latent samples."""
-    return {name: posterior.latent_mean[name] + d for name, d in posterior.deviations.items()}
 
 
 def nifty_default(case: Case, name: str) -> Run:
@@ -74,7 +69,8 @@ def nifty_long(case: Case, name: str) -> Run:
     """
     from benchmarks import _nifty
 
-    mean = mgvi.fit(case.problem(), seed=0, progress=False).latent_mean
+    posterior = mgvi.fit(case.problem(), seed=0, progress=False)
+    mean = posterior.problem.standard(jax.tree.map(jnp.asarray, posterior.latent_mean))
     return _nifty.tuned(case, _nifty.Settings(**NIFTY_LONG), mean)
 
 
@@ -124,7 +120,7 @@ def nuts_long(case: Case, name: str) -> Run:
     problem = case.problem()
 
     def run(seed, tell):
-        tell(latents(mgvi.baselines.nuts(problem, seed=seed + 100, warmup=1000, draws=4000, progress=False)))
+        tell(mgvi.baselines.nuts(problem, seed=seed + 100, warmup=1000, draws=4000, progress=False).latent_samples)
 
     return run
 

@@ -4,7 +4,8 @@ A name comes in; data, a NumPyro model for us, the same model in standardised la
 others, and figures of merit of latent samples go out. It must not know any contender.
 
 All contenders have the same latents: independent standard normal numbers, which the functions here turn into
-predictions with the transforms of `mgvi.fields`, so one evaluation costs everybody the same.
+predictions. Fields are transformed by `mgvi.fields` for everybody; the spectrum of the others is expanded to the modes
+with plain `jax.numpy`.
 """
 
 import math

@@ -84,7 +84,7 @@ def main():
     problem = mgvi.from_numpyro(model, jnp.asarray(modis.train[seen] - level, float), seen, grid, jnp.asarray(trends))
     print(problem)
     start = time.perf_counter()
-    posterior = mgvi.fit(problem, seed=SEED, time_limit=270)
+    posterior = mgvi.fit(problem, seed=SEED, time_limit=180)
     seconds = time.perf_counter() - start
 
     print_report(posterior, modis.full, level, hidden, seconds)

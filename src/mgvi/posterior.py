@@ -121,6 +121,14 @@ class Posterior:
         """Samples of every site in the model's own coordinates, deterministic ones included."""
         return self._batched(_constrain_many)
 
+    @property
+    def latent_samples(self) -> dict[str, np.ndarray]:
+        """Samples of the standard-normal latent, by site.
+
+        `latent_mean` and `deviations` are in the coordinates of `problem`, which `fit` adapts to hierarchies.
+        """
+        return self._batched(_standard_many)
+
     @cached_property
     def mean(self) -> dict[str, np.ndarray]:
         """Mean over the samples, by site."""
@@ -266,7 +274,7 @@ class Posterior:
 
     def latent_chi2(self) -> dict[str, float]:
         """Mean square of the latent samples, by site: at most about 1 where the prior agrees with the data."""
-        return {name: float(np.mean(x)) for name, x in self._batched(_squared_latents).items()}
+        return {name: float(np.mean(np.square(x))) for name, x in self.latent_samples.items()}
 
     def to_arviz(self, seed: int = 0) -> Any:
         """The samples as ArviZ's container, with predictions (drawn with `seed`), log-likelihood and observed data."""
@@ -368,9 +376,8 @@ def _squared_residuals(problem, mean, deviations):
 
 
 @jax.jit
-def _squared_latents(problem, mean, deviations):
-    standard = jax.vmap(problem.standard)(_at(mean, deviations))
-    return {name: jnp.mean(x.reshape(x.shape[0], -1) ** 2, axis=1) for name, x in standard.items()}
+def _standard_many(problem, mean, deviations):
+    return jax.vmap(problem.standard)(_at(mean, deviations))
 
 
 def _squared_residual(problem, xi):

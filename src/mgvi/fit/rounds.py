@@ -21,6 +21,7 @@ from mgvi.problem import Problem
 from mgvi.samplers import Draws, numbers, with_partners
 from mgvi.status import Status
 
+_TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
 _EARLY = 16  # points for a small problem's curvature while the likelihood is not yet all there
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
@@ -265,7 +266,9 @@ class Rounds:
         if not self._problem.static.scaled or not self._sampler.draws:  # a maximum is one of standard coordinates only
             return {}
         logs = self._problem.static.compiled.call(_log_scales, self._problem, mean)
-        small = self._problem.latent if self._draws.dense else global_sites(self._problem.latent)
+        sizes = {name: _tree.size(leaf) for name, leaf in self._problem.latent.items()}
+        small = global_sites(self._problem.latent)
+        small = [n for n, size in sizes.items() if size <= _TURNED] if self._draws.dense else small
         return {
             name: site.start(np.asarray(logs[name]), site.shares_scale and name in small)
             for name, site in self._problem.static.scaled.items()
