@@ -5,11 +5,8 @@ running that function again goes out, and with it the arrays that the function c
 Nothing here knows what the function computes.
 """
 
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import jax
@@ -120,46 +117,23 @@ def _reachable(jaxpr, inputs: list[bool]) -> list[bool]:
 
 
 class Compiled:
-    """Compiled versions of jitted functions, kept with the problem they are for, and the seconds spent on them."""
+    """Compiled versions of jitted functions, kept with the problem they are for, and the seconds they took."""
 
     def __init__(self, options: dict[str, Any] | None = None):
         self._options = options
         self._programs: dict[Any, Any] = {}
-        self._coming: dict[Any, Future] = {}
         self.seconds = 0.0
 
     def call(self, function, *arguments, **static):
         """Call a jitted function; compile it first if it has not seen arguments of these types."""
-        signature = _signature(function, arguments, static)
+        leaves, treedef = jax.tree.flatten(arguments)
+        types = tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in leaves)
+        signature = (function, treedef, types, tuple(sorted(static.items())))
         if signature not in self._programs:
             start = time.perf_counter()
-            coming = self._coming.pop(signature, None)
-            self._programs[signature] = (
-                self._compile(function.lower(*arguments, **static)) if coming is None else coming.result()
-            )
+            self._programs[signature] = function.lower(*arguments, **static).compile(compiler_options=self._options)
             self.seconds += time.perf_counter() - start
         return self._programs[signature](*arguments)
-
-    def prepare(self, function, *arguments, **static) -> None:
-        """Begin to compile a jitted function for arguments of these types, beside whatever else is done."""
-        signature = _signature(function, arguments, static)
-        if signature not in self._programs and signature not in self._coming:
-            lowered = function.lower(*arguments, **static)  # here: settings of JAX may differ in another thread
-            self._coming[signature] = _workers().submit(self._compile, lowered)
-
-    def _compile(self, lowered):
-        return lowered.compile(compiler_options=self._options)
-
-
-def _signature(function, arguments, static):
-    leaves, treedef = jax.tree.flatten(arguments)
-    types = tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in leaves)
-    return function, treedef, types, tuple(sorted(static.items()))
-
-
-@cache
-def _workers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="compile")
 
 
 def compiled_for(size: int) -> Compiled:

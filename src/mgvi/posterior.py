@@ -106,16 +106,6 @@ class Posterior:
         size = _tree.size(self.problem.latent) + _tree.size(self.problem.data)
         return min(max(_NUMBERS // size, 1), 512)
 
-    def prepare(self) -> None:
-        """Begin to compile what samples and, for small problems, their weights need."""
-        some = {
-            name: jax.ShapeDtypeStruct((self._batch, *leaf.shape), leaf.dtype)
-            for name, leaf in self.problem.latent.items()
-        }
-        needed = (_constrain_many,) if self._refusal else (_constrain_many, _neg_log_density_many)
-        for function in needed:
-            self.problem.static.compiled.prepare(function, self.problem, self.latent_mean, some)
-
     @cached_property
     def samples(self) -> dict[str, np.ndarray]:
         """Samples of every site in the model's own coordinates, deterministic ones included."""

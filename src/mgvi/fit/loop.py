@@ -142,9 +142,6 @@ class _Fit:
         self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving)
         self.history: list[dict] = []
         self.state = self._rounds.start(draws.keys(seed, _SETTLE, first.pairs if isinstance(first, Settings) else 1))
-        if isinstance(first, Settings):
-            self._rounds.prepare(self.state, first)
-            self._posterior({}, Status.ITERATION_LIMIT, []).prepare()
         self.settings = {
             "seed": seed,
             "schedule": schedule if isinstance(schedule, str) else [vars(stage) for stage in schedule],

@@ -181,26 +181,11 @@ class Rounds:
         state, report, moved, measured = run(state, keys, settings, shrink)
         return state, _record(*jax.device_get((report, moved, measured)))
 
-    def prepare(self, state: State, settings: Settings) -> None:
-        """Begin to compile the programs of a small problem's rounds, all at the same time."""
-        if not self._draws.dense or state.deviations is None:
-            return
-        self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
-        spread = self.spread(state, settings)
-        if spread is not None:
-            self._draws.prepare_curvature(state.mean, spread)
-        size = _tree.size(state.mean)
-        inverse = np.zeros((size, size), jax.tree.leaves(state.deviations)[0].dtype)
-        arguments = self._to_minimize(state.mean, state.deviations, inverse, None, settings)
-        self._problem.static.compiled.prepare(_minimize, *arguments, **self._static)
-
-    def _to_minimize(self, mean, deviations, inverse, preconditioner, settings):
+    def _minimized(self, mean, deviations, inverse, preconditioner, settings):
         cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
         knobs = numbers(_Knobs(settings.beta, Limits(settings.newton_steps, settings.newton_decrement, cg)))
-        return (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
-
-    def _minimized(self, *arguments):
-        return self._problem.static.compiled.call(_minimize, *self._to_minimize(*arguments), **self._static)
+        arguments = (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
+        return self._problem.static.compiled.call(_minimize, *arguments, **self._static)
 
     def _run_dense(self, state, keys, settings, shrink):
         state = self._recentred(state) if settings.centre and state.block else state

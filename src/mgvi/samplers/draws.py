@@ -135,10 +135,6 @@ class Draws:
                 return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
         return one + beta * np.asarray(call(_information, self.problem, mean, points), np.float64)
 
-    def prepare_curvature(self, mean, spread) -> None:
-        """Begin to compile what `curvature` needs for an average."""
-        self.problem.static.compiled.prepare(_hessian, self.problem, mean, self._points(spread), number(1.0), number(1))
-
     def metric(self, curvature: np.ndarray, free: dict[str, Any] | None = None) -> DenseMetric:
         """The metric of a small problem, for directions that are free."""
         latent, free = self.problem.latent, free or self.free
