@@ -187,7 +187,7 @@ def floor(shape: tuple[int, ...], history: list[dict], batch: int = 8, loops: in
     start = time.perf_counter()
     jax.block_until_ready(chain(x))
     each = (time.perf_counter() - start) / (batch * loops)
-    used = sum(r["pairs"] * (r["draw_cg"] + 2 * (r["newton_cg"] + r["newton_steps"])) for r in history)
+    used = sum(r["pairs"] * (r["draw_cg"] + 2 * r["newton_steps"]) + r["newton_cg"] for r in history)
     return used * each
 
 

@@ -91,7 +91,8 @@ class Posterior:
     def _batched(self, function, *extra):
         """Apply a compiled function to the latent samples, some at a time, and stack the results on the host."""
         parts = []
-        batch = self._batch
+        size = _tree.size(self.problem.latent) + _tree.size(self.problem.data)
+        batch = min(max(_NUMBERS // size, 1), 512)
         for first in range(0, len(self), batch):
             # The last batch is filled up, so that one compiled program serves all of them.
             index = np.minimum(np.arange(first, first + batch), len(self) - 1)
@@ -100,11 +101,6 @@ class Posterior:
             result = self.problem.static.compiled.call(function, self.problem, self.latent_mean, some, *others)
             parts.append(jax.tree.map(np.asarray, result))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(self)], *parts)
-
-    @property
-    def _batch(self) -> int:
-        size = _tree.size(self.problem.latent) + _tree.size(self.problem.data)
-        return min(max(_NUMBERS // size, 1), 512)
 
     @cached_property
     def samples(self) -> dict[str, np.ndarray]:

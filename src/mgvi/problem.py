@@ -213,8 +213,8 @@ class FisherMetric:
 
 
 @jax.jit
-def _neg_log_density(problem, xi):
-    terms = neg_log_likelihood_terms(problem, xi)
+def _neg_log_density(problem, xi, beta=1.0):
+    terms = neg_log_likelihood_terms(problem, xi, beta)
     return 0.5 * _tree.dot(xi, xi) + sum((jnp.sum(t) for t in terms.values()), start=jnp.zeros(()))
 
 
@@ -306,15 +306,12 @@ def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, 
     dtype = jnp.result_type(*(leaf.dtype for leaf in mean.values()))
     directions = _tree.from_rows(jnp.eye(size, dtype=dtype), problem.static.latent)
 
-    def density(xi):
-        terms = neg_log_likelihood_terms(problem, xi, beta)
-        return 0.5 * _tree.dot(xi, xi) + sum((jnp.sum(t) for t in terms.values()), start=jnp.zeros(()))
-
     half = jax.tree.leaves(spread)[0].shape[0] // 2
 
     def add(i, total):
         deviation = jax.tree.map(lambda d: d[i // 2 + i % 2 * half], spread)
-        push = jax.linearize(jax.grad(density), _tree.add(mean, deviation))[1]
+        slope = jax.grad(lambda xi: _neg_log_density(problem, xi, beta))
+        push = jax.linearize(slope, _tree.add(mean, deviation))[1]
         return total + _tree.to_rows(jax.vmap(push)(directions))
 
     return lax.fori_loop(0, count, add, jnp.zeros((size, size), dtype)) / count

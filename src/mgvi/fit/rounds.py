@@ -33,7 +33,7 @@ class State(NamedTuple):
     deviations: dict[str, Any] | None = None  # None before the first round
     move: dict[str, Any] | None = None  # of a small problem's mean in the last round, in rms deviations of each entry
     coordinates: dict[str, Any] | None = None  # that mean and deviations are in, by site; None: the standard ones
-    block: dict[str, Any] | None = None  # of a large problem's metric, for its global sites together
+    block: dict[str, Any] | None = None  # the last metric: of a small problem whole, of a large one its global sites
 
 
 class _Knobs(NamedTuple):
@@ -72,18 +72,14 @@ def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs,
 
 
 @jax.jit
-def _log_scales(problem, mean):
-    return problem.log_scales(mean)
-
-
-@jax.jit
 def _located(problem, mean):
+    """The standard-normal latent of a mean, and logarithms of the scales there."""
     standard = problem.standard(mean)
     return standard, problem.log_scales(standard)
 
 
 @jax.jit
-def _recentred(problem, mean, diagonal, block):
+def _recentred_large(problem, mean, diagonal, block):
     """The mean in coordinates with their origin there and the best powers, those coordinates, and the diagonal."""
     inner = sub_blocks(
         jnp.linalg.inv(block), {name: problem.static.latent[name] for name in global_sites(problem.static.latent)}
@@ -188,7 +184,7 @@ class Rounds:
         return self._problem.static.compiled.call(_minimize, *arguments, **self._static)
 
     def _run_dense(self, state, keys, settings, shrink):
-        state = self._recentred(state) if settings.centre and state.block else state
+        state = self._recentred_small(state) if settings.centre and state.block else state
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         spread = self.spread(state, settings)
         if spread is not None:
@@ -217,7 +213,7 @@ class Rounds:
         state = State(beyond, deviations, move, state.coordinates, {"metric": curvature})
         return state, None, moved._replace(finite=finite), measured
 
-    def _recentred(self, state):
+    def _recentred_small(self, state):
         """The state of a small problem in the best coordinates, as far as the last round's curvature tells them."""
         if not state.coordinates:
             return state
@@ -250,7 +246,7 @@ class Rounds:
     def _start_coordinates(self, mean):
         if not self._problem.static.scaled or not self._sampler.draws:  # a maximum is one of standard coordinates only
             return {}
-        logs = self._problem.static.compiled.call(_log_scales, self._problem, mean)
+        _, logs = self._problem.static.compiled.call(_located, self._problem, mean)
         sizes = {name: _tree.size(leaf) for name, leaf in self._problem.latent.items()}
         small = global_sites(self._problem.latent)
         small = [n for n, size in sizes.items() if size <= _TURNED] if self._draws.dense else small
@@ -269,7 +265,7 @@ class Rounds:
             diagonal = self._draws.diagonal(state.mean, settings.beta, spread)
             if settings.centre and state.coordinates and state.block:
                 arguments = (self._draws.problem, state.mean, diagonal, state.block["metric"])
-                mean, coordinates, diagonal = compiled.call(_recentred, *arguments)
+                mean, coordinates, diagonal = compiled.call(_recentred_large, *arguments)
                 state = state._replace(mean=mean, coordinates=coordinates)
                 self._draws.problem = self._problem.in_coordinates(coordinates)
             preconditioner, block = self._draws.preconditioner(state.mean, settings.beta, spread, diagonal)
