@@ -31,7 +31,7 @@ BLUE = "#0072B2"
 
 def model(heather, seen, grid):
     level = numpyro.sample("level", dist.Normal(0.0, 3.0))
-    spectrum = smooth_spectrum("power", grid, sd=(3.0, 2.0), slope=(-3.0, 1.0))
+    spectrum = smooth_spectrum("power", grid, sd=5.0, slope=(-3.0, 1.0))
     field = numpyro.sample("field", StationaryField(grid, spectrum))
     numpyro.deterministic("probability", jax.nn.sigmoid(level + grid.crop(field)))
     numpyro.sample("heather", dist.Bernoulli(logits=level + select(grid, seen)(field)), obs=heather[seen])

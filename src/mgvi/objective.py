@@ -5,13 +5,22 @@ It must not know how deviations are drawn or how the mean is moved.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from mgvi import _tree
-from mgvi.problem import Problem, averaged_metric, neg_log_likelihood_terms
+from mgvi.problem import Problem, information, neg_log_likelihood_terms, tempered_metric
+
+
+class Known(NamedTuple):
+    """What is known at a mean."""
+
+    value: Any  # the KL, up to a constant
+    gradients: Any  # of each sample
+    terms: Any  # of each sample
+    information: Any  # of each datum, averaged over the samples
 
 
 @dataclass(frozen=True)
@@ -37,41 +46,45 @@ class SampledKL:
         return jax.vmap(lambda x: neg_log_likelihood_terms(self.problem, x, self.beta))(self._samples(mean))
 
     def gradient(self, mean):
-        """Gradient with respect to the mean; beside it the KL, up to a constant, gradient and terms of each sample."""
+        """Gradient with respect to the mean, and what is known of the samples there."""
 
         def one(x):
             terms = neg_log_likelihood_terms(self.problem, x, self.beta)
-            return 0.5 * _tree.dot(x, x) + _total(terms), terms
+            told = information(self.problem, x) if self.inverse is None else {}
+            return 0.5 * _tree.dot(x, x) + _total(terms), (terms, told)
 
-        (values, terms), gradients = jax.vmap(jax.value_and_grad(one, has_aux=True))(self._samples(mean))
+        (values, (terms, told)), gradients = jax.vmap(jax.value_and_grad(one, has_aux=True))(self._samples(mean))
         gradients = _tree.multiply(self.free, gradients)
-        return jax.tree.map(lambda g: jnp.mean(g, axis=0), gradients), (jnp.mean(values), gradients, terms)
+        return _average(gradients), Known(jnp.mean(values), gradients, terms, _average(told))
 
-    def solve(self, mean, b, stop):
+    def solve(self, mean, known, b, stop):
         """M^-1 b with the Fisher metric at the mean, or with the inverse that was given.
 
-        A metric averaged over the samples saves steps and costs more than it saves.
+        The information of data is averaged over the samples. To average their Jacobians too saves steps and costs more
+        than it saves.
         """
         if self.inverse is not None:
             row = _tree.to_rows(jax.tree.map(lambda leaf: leaf[None], b))
             product = jnp.matmul(row, self.inverse, precision=jax.lax.Precision.HIGHEST)
             return jax.tree.map(lambda leaf: leaf[0], _tree.from_rows(product, b)), jnp.ones((), int)
-        here = jax.tree.map(lambda m: jnp.zeros((1, *m.shape), m.dtype), mean)
-        metric = averaged_metric(self.problem, mean, here, self.beta, self.free)
+        metric = tempered_metric(self.problem, mean, known.information, self.beta, self.free)
         step, report = metric.solve(b, stop, self.preconditioner)
         return step, report.iterations
 
     def change(self, mean, known, step):
         """From a length to the KL at mean + length * step minus the KL at mean, formed datum by datum."""
-        here = known[-1]
         centre = jax.tree.map(lambda m, d: m + jnp.mean(d, axis=0), mean, self.deviations)
 
         def at(length):
             prior = length * _tree.dot(step, centre) + 0.5 * length**2 * _tree.dot(step, step)
             there = self._terms(jax.tree.map(lambda m, s: m + length * s, mean, step))
-            return prior + _total(_tree.subtract(there, here)) / self._count
+            return prior + _total(_tree.subtract(there, known.terms)) / self._count
 
         return at
+
+
+def _average(stacked):
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), stacked)
 
 
 def _total(terms):

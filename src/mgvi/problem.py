@@ -237,18 +237,28 @@ def neg_log_likelihood_terms(problem: Problem, xi: Latent, beta: Any = 1.0) -> d
     return terms
 
 
-def whitened(problem: Problem, xi: Latent, beta: Any = 1.0) -> dict[str, Any]:
-    """A function of the latent whose Jacobian at `xi` is R; its value means nothing."""
+def _root(problem, name, d):
+    return fisher_sqrt(d, problem.arrays["weight"][name]).restrict(problem.static.active[name])
 
-    def root(name, d):
-        return fisher_sqrt(d, problem.arrays["weight"][name]).restrict(problem.static.active[name])
 
+def information(problem: Problem, xi: Latent) -> dict[str, Any]:
+    """Fisher information of each datum in its parameter, for the observed sites that it may be averaged for."""
     sites = problem._observe(xi)["sites"]
-    white: dict[str, Any] = {
-        name: root(name, lax.stop_gradient(d)).apply(root(name, d).parameters)
-        for name, d in sites.items()
-        if problem.static.active[name]
-    }
+    roots = {name: _root(problem, name, d) for name, d in sites.items() if problem.static.active[name]}
+    return {name: root.slope**2 for name, root in roots.items() if root.slope is not None}
+
+
+def whitened(problem: Problem, xi: Latent, beta: Any = 1.0, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A function of the latent whose Jacobian at `xi` is R; its value means nothing.
+
+    `known` is information of data that takes the place of that at `xi`.
+    """
+    white: dict[str, Any] = {}
+    for name, d in problem._observe(xi)["sites"].items():
+        if problem.static.active[name]:
+            root = _root(problem, name, lax.stop_gradient(d))
+            root = root.sloped(jnp.sqrt(known[name])) if known and name in known else root
+            white[name] = root.apply(_root(problem, name, d).parameters)
     white = _tree.scale(jnp.sqrt(beta), white)
     if problem.coordinates:
         logs = problem.log_scales(problem.standard(xi))
@@ -261,39 +271,39 @@ def _metric(problem, xi):
     return FisherMetric(jax.linearize(partial(whitened, problem), xi)[1], problem.static.latent)
 
 
-def averaged_metric(problem: Problem, mean: Latent, spread: Latent, beta: Any, free: Any) -> FisherMetric:
-    """The metric averaged over the points mean + spread, for directions that are free (1) and not fixed (0).
+def tempered_metric(problem: Problem, mean: Latent, known: dict[str, Any], beta: Any, free: Any) -> FisherMetric:
+    """The metric at a mean, for directions that are free (1) and not fixed (0).
 
-    `beta` is the power that the likelihood is raised to. A spread of one zero gives the metric at the mean.
+    `known` is information of data that takes the place of that at the mean; `beta` is the power that the likelihood is
+    raised to.
     """
-    count = jax.tree.leaves(spread)[0].shape[0]
-
-    def stacked(mean):
-        if count == 1:
-            return whitened(problem, jax.tree.map(lambda m, d: m + d[0], mean, spread), beta)
-        points = jax.tree.map(lambda m, d: m + d, mean, spread)
-        return _tree.scale(count**-0.5, jax.vmap(lambda point: whitened(problem, point, beta))(points))
-
-    push = jax.linearize(stacked, mean)[1]
+    push = jax.linearize(lambda xi: whitened(problem, xi, beta, known), mean)[1]
     return FisherMetric(lambda v: push(_tree.multiply(free, v)), problem.static.latent)
 
 
-def information_matrix(problem: Problem, mean: Latent, spread: Latent) -> jax.Array:
-    """R^T R averaged over the points mean + spread, as a matrix: for problems with few latents only."""
+def averaged_information(problem: Problem, mean: Latent, spread: Latent) -> dict[str, Any]:
+    """The information of data averaged over the points mean + spread.
+
+    The Jacobian is left at the mean: that of a sample counts the sample's noise as if it told of a field's spectrum.
+    """
+    zero = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(partial(information, problem), mean)
+    )
+    add = lambda total, d: (_tree.add(total, information(problem, _tree.add(mean, d))), None)
+    total, _ = lax.scan(add, zero, spread)
+    return _tree.scale(1 / jax.tree.leaves(spread)[0].shape[0], total)
+
+
+def information_matrix(problem: Problem, mean: Latent) -> jax.Array:
+    """R^T R at a mean, as a matrix: for problems with few latents only."""
     size = _tree.size(mean)
     dtype = jnp.result_type(*(leaf.dtype for leaf in mean.values()))
     directions = _tree.from_rows(jnp.eye(size, dtype=dtype), problem.static.latent)
-
-    def add(total, deviation):
-        push = jax.linearize(partial(whitened, problem), _tree.add(mean, deviation))[1]
-        white = jax.vmap(push)(directions)
-        for leaf in jax.tree.leaves(white):
-            rows = leaf.reshape(size, -1)
-            total = total + jnp.matmul(rows, rows.T, precision=lax.Precision.HIGHEST)
-        return total, None
-
-    total, _ = lax.scan(add, jnp.zeros((size, size), dtype), spread)
-    return total / jax.tree.leaves(spread)[0].shape[0]
+    white = jax.vmap(jax.linearize(partial(whitened, problem), mean)[1])(directions)
+    rows = [leaf.reshape(size, -1) for leaf in jax.tree.leaves(white)]
+    return sum(
+        (jnp.matmul(r, r.T, precision=lax.Precision.HIGHEST) for r in rows), start=jnp.zeros((size, size), dtype)
+    )
 
 
 def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, count: Any) -> jax.Array:

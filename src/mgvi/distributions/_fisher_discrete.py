@@ -26,7 +26,9 @@ def _positive(x):
 
 @register_fisher(dist.Poisson)
 def _poisson(d):
-    return fisher_rows({"rate": d.rate}, [{"rate": lax.rsqrt(_positive(d.rate))}])
+    # Of samples around a mean, the average of 1 / rate is that of the rate over the mean's squared: the curvature
+    # in the logarithm of the rate.
+    return fisher_rows({"rate": d.rate}, [{"rate": lax.rsqrt(_positive(d.rate))}], averages=True)
 
 
 def _bernoulli_slope(logits):
@@ -41,7 +43,7 @@ def _bernoulli_probs(d):
 
 @register_fisher(dist.BernoulliLogits)
 def _bernoulli_logits(d):
-    return fisher_rows({"logits": d.logits}, [{"logits": _bernoulli_slope(d.logits)}])
+    return fisher_rows({"logits": d.logits}, [{"logits": _bernoulli_slope(d.logits)}], averages=True)
 
 
 @register_fisher(dist.BinomialProbs)
@@ -53,7 +55,7 @@ def _binomial_probs(d):
 @register_fisher(dist.BinomialLogits)
 def _binomial_logits(d):
     root = jnp.sqrt(jnp.asarray(d.total_count, jnp.result_type(d.logits, float))) * _bernoulli_slope(d.logits)
-    return fisher_rows({"logits": d.logits}, [{"logits": root}])
+    return fisher_rows({"logits": d.logits}, [{"logits": root}], averages=True)
 
 
 @register_fisher(dist.GeometricProbs)

@@ -44,6 +44,9 @@ class FisherSqrt:
         How the information is approximated, empty if it is exact.
     unless : tuple, optional
         Names and another map of the same parameters, which stands in as soon as one of these parameters has a tangent.
+    slope : array, optional
+        For a single parameter whose information may be averaged over several of its values, because it is that of the
+        log-likelihood's curvature there or nearly so: the root of the information of each datum.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class FisherSqrt:
     weight: Any = None
     approximation: str = ""
     unless: tuple[frozenset[str], "FisherSqrt"] | None = None
+    slope: Any = None
 
     def apply(self, tangents: Mapping[str, jax.Array]) -> list[jax.Array]:
         """Whitened arrays for a dict of tangents; names that are missing count as zero."""
@@ -89,6 +93,11 @@ class FisherSqrt:
         parameters = {n: v for n, v in self.parameters.items() if n in kept}
         return replace(self, parameters=parameters, components=components, unless=None)
 
+    def sloped(self, slope: Any) -> "FisherSqrt":
+        """The same map with another root of the information."""
+        (name,) = self.parameters
+        return replace(self, components=(_component({name: slope}),), slope=slope)
+
     def _other(self):
         assert self.unless is not None
         return replace(self.unless[1], batch_shape=self.batch_shape, weight=self.weight)
@@ -110,7 +119,19 @@ class FisherSqrt:
         return jnp.sqrt(weight).reshape(natural + (1,) * event_dim)
 
 
-def fisher_rows(parameters: dict[str, Any], rows: Sequence[Mapping[str, Any]], approximation: str = "") -> FisherSqrt:
+def _component(row: Mapping[str, Any]) -> Component:
+    def apply(tangents):
+        return sum((jnp.asarray(row[name] * t) for name, t in tangents.items()), start=jnp.zeros(()))
+
+    return Component(tuple(row), apply)
+
+
+def fisher_rows(
+    parameters: dict[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    approximation: str = "",
+    averages: bool = False,
+) -> FisherSqrt:
     """Build a map from rows of coefficients: each row is one whitened number a datum.
 
     Parameters
@@ -121,6 +142,9 @@ def fisher_rows(parameters: dict[str, Any], rows: Sequence[Mapping[str, Any]], a
         Each row maps parameter names to coefficients; the whitened number is the sum of coefficient times tangent.
     approximation : str
         How the information is approximated, empty if it is exact.
+    averages : bool
+        For a single parameter and row: whether the information at several values of the parameter may be averaged, as
+        it may be where it is the curvature of the log-likelihood, whatever the datum.
 
     Returns
     -------
@@ -132,14 +156,11 @@ def fisher_rows(parameters: dict[str, Any], rows: Sequence[Mapping[str, Any]], a
     >>> fisher_rows({"loc": 0.0}, [{"loc": 2.0}]).apply({"loc": 3.0})
     [Array(6., dtype=float32)]
     """
-
-    def component(row):
-        def apply(tangents):
-            return sum((jnp.asarray(row[name] * t) for name, t in tangents.items()), start=jnp.zeros(()))
-
-        return Component(tuple(row), apply)
-
-    return FisherSqrt(dict(parameters), tuple(map(component, rows)), approximation=approximation)
+    slope = None
+    if averages:
+        ((name,), (row,)) = parameters, rows
+        slope = row[name]
+    return FisherSqrt(dict(parameters), tuple(map(_component, rows)), approximation=approximation, slope=slope)
 
 
 def fisher_from_information(parameters: dict[str, Any], information: Mapping[tuple[str, str], Any]) -> FisherSqrt:

@@ -63,8 +63,8 @@ def _pair(forward: int, backward: int) -> Pair:
 
     def run(x, tables):
         rows = x.reshape(-1, x.shape[-1])
-        if 1 < rows.shape[0] <= _UNROLL and jax.default_backend() == "cpu":  # XLA's batched gather is slow there
-            y = jnp.stack([one(row, tables) for row in rows])
+        if rows.shape[0] > 1 and jax.default_backend() == "cpu":  # XLA's batched gather is slow there
+            y = jax.lax.map(lambda row: one(row, tables), rows)
         else:
             y = one(rows, tables)
         return y.reshape(*x.shape[:-1], y.shape[-1])

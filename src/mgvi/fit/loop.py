@@ -225,17 +225,19 @@ class _Fit:
         return result
 
     def _posterior(self, deviations, status, history) -> Posterior:
-        spread = None
+        spread = known = None
         if self.history:
-            last = {f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)}
-            spread = self._rounds.spread(self.state, Settings(**last))
+            last = Settings(**{f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)})
+            small = self._draws.dense
+            spread = self._rounds.spread(self.state, last) if small else None
+            known = None if small else self._rounds.information(self.state, last)
         return Posterior(
             self._problem.in_coordinates(self.state.coordinates or {}),
             self.state.mean,
             deviations,
             history=history,
             status=status,
-            approximation=InverseMetric(self._sampler, self._drawn, spread),
+            approximation=InverseMetric(self._sampler, self._drawn, spread, known),
         )
 
 

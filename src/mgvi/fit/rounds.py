@@ -34,6 +34,7 @@ class State(NamedTuple):
     move: dict[str, Any] | None = None  # of a small problem's mean in the last round, in rms deviations of each entry
     coordinates: dict[str, Any] | None = None  # that mean and deviations are in, by site; None: the standard ones
     block: dict[str, Any] | None = None  # the last metric: of a small problem whole, of a large one its global sites
+    known: dict[str, Any] | None = None  # information of a large problem's data that the last draws were made with
 
 
 class _Knobs(NamedTuple):
@@ -64,11 +65,11 @@ class _Measured(NamedTuple):
 def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs, free, *, antithetic, minimizer):
     """Minimise the sampled KL over the mean; also the gradient of each pair minus their mean."""
     objective = SampledKL(problem, with_partners(deviations, antithetic), knobs.beta, free, inverse, preconditioner)
-    new, (kl, gradients, _), newton_report = minimizer.minimize(objective, mean, knobs.newton)
+    new, known, newton_report = minimizer.minimize(objective, mean, knobs.newton)
     count = jax.tree.leaves(deviations)[0].shape[0]
-    pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
-    finite = jnp.isfinite(kl) & (newton_report.status != Status.NOT_FINITE)
-    return new, pairs, _Moved(kl, newton_report, finite)
+    pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), known.gradients)
+    finite = jnp.isfinite(known.value) & (newton_report.status != Status.NOT_FINITE)
+    return new, pairs, _Moved(known.value, newton_report, finite)
 
 
 @jax.jit
@@ -190,7 +191,7 @@ class Rounds:
         if spread is not None:
             spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
         curvature = self._draws.curvature(state.mean, settings.beta, spread, _EARLY if settings.beta < 1 else None)
-        new = self._draws.only_free(self._draws.metric(curvature).colour(self._draws.white(keys)))
+        new = self._draws.colour(curvature, keys)
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
         old, weight = state.deviations, settings.weight
         if settings.fresh or self._is_other(old, keys):
@@ -258,20 +259,20 @@ class Rounds:
     def _run_iterative(self, state, keys, settings, shrink):
         compiled = self._problem.static.compiled
         stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
+        known = self.information(state, settings)
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
-        spread = self.spread(state, settings)
         preconditioner, block = None, state.block
         if settings.precondition:
-            diagonal = self._draws.diagonal(state.mean, settings.beta, spread)
+            diagonal = self._draws.diagonal(state.mean, settings.beta, known)
             if settings.centre and state.coordinates and state.block:
                 arguments = (self._draws.problem, state.mean, diagonal, state.block["metric"])
                 mean, coordinates, diagonal = compiled.call(_recentred_large, *arguments)
                 state = state._replace(mean=mean, coordinates=coordinates)
                 self._draws.problem = self._problem.in_coordinates(coordinates)
-            preconditioner, block = self._draws.preconditioner(state.mean, settings.beta, spread, diagonal)
+            preconditioner, block = self._draws.preconditioner(state.mean, settings.beta, known, diagonal)
             block = {"metric": block}
         start = None if settings.fresh else state.deviations
-        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, spread, preconditioner, start)
+        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, known, preconditioner, start)
         if shrink != 1:
             deviations = _tree.scale(shrink, deviations)
         change = None
@@ -281,17 +282,31 @@ class Rounds:
         measured = _Measured(compiled.call(_shift, state.mean, mean, deviations), change=change)
         if settings.measure_noise and settings.pairs > 1:
             measured = measured._replace(noise=compiled.call(_noise, pairs, deviations, preconditioner))
-        return State(mean, deviations, None, state.coordinates, block), report, moved, measured
+        return State(mean, deviations, None, state.coordinates, block, known), report, moved, measured
 
     def _is_other(self, deviations, keys) -> bool:
         return jax.tree.leaves(deviations)[0].shape[0] != len(keys)
 
     def spread(self, state: State, settings: Settings) -> Any:
-        """The deviations to average the metric over: some of the last round's, or None for the metric at the mean."""
+        """The deviations to average a curvature over: some of the last round's, or None for that at the mean."""
         if not settings.spread or state.deviations is None:
             return None
         some = {name: d[: settings.spread] for name, d in state.deviations.items()}
         return with_partners(some, self._sampler.antithetic)
+
+    def information(self, state: State, settings: Settings) -> Any:
+        """Information of a large problem's data averaged over the last samples, or None for that at the mean."""
+        if not settings.spread or not self._sampler.draws:
+            return None
+        self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
+        if state.deviations is None:  # not None, which would have all programs compiled twice
+            shape = (2 if self._sampler.antithetic else 1) * settings.spread
+            spread = {name: np.zeros((shape, *m.shape), m.dtype) for name, m in state.mean.items()}
+        else:
+            spread = self.spread(state, settings)
+        new = self._draws.information(state.mean, spread)
+        # Half way only: more variance may mean more information, which means less variance, and so on for ever.
+        return jax.tree.map(lambda a, b: 0.5 * (a + b), state.known, new) if state.known else new
 
 
 def _record(report, moved, measured) -> dict[str, Any]:

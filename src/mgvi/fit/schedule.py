@@ -65,7 +65,9 @@ class Settings:
     measure_noise: bool = False
     precondition: bool = False  # by an estimate of the metric's diagonal
     centre: bool = False  # adapt the coordinates of sites whose scale depends on other latents
-    spread: int = 0  # pairs of the last round that a small problem's curvature is averaged over; 0: at the mean
+    # Pairs of the last round over which a small problem's curvature, or the information of a large problem's data, is
+    # averaged; 0: that at the mean.
+    spread: int = 0
     # For problems whose metric is a matrix: weight of the new deviations against the last round's, if those have the
     # same keys; above 1, of the mean's move instead.
     weight: float = 1.0
@@ -119,7 +121,7 @@ class Automatic:
         self._tolerance = tolerance
         self._latents = latents
         self._dense = spread is not None
-        self._spread = spread or 0  # at the mean for large problems
+        self._spread = spread or self._base
         self._cg = min(10 * latents + 20, 2000)
 
     def next(self, history: Sequence[dict]) -> Settings | Status:

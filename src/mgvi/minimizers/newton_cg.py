@@ -29,15 +29,15 @@ class Objective(Protocol):
         """Gradient at x, and anything else that is known there and of interest at the end."""
         ...
 
-    def solve(self, x: Any, b: Any, stop: Stop, /) -> tuple[Any, Any]:
-        """M^-1 b with a positive definite curvature M at x, and the iterations that it took."""
-        ...
-
-    def change(self, x: Any, known: Any, step: Any, /) -> Callable[[jax.Array], jax.Array]:
-        """From a length to the objective at x + length * step minus that at x, resolved better than either.
+    def solve(self, x: Any, known: Any, b: Any, stop: Stop, /) -> tuple[Any, Any]:
+        """M^-1 b with a positive definite curvature M at x, and the iterations that it took.
 
         `known` is what `gradient` had to say at x.
         """
+        ...
+
+    def change(self, x: Any, known: Any, step: Any, /) -> Callable[[jax.Array], jax.Array]:
+        """From a length to the objective at x + length * step minus that at x, resolved better than either."""
         ...
 
 
@@ -72,7 +72,7 @@ class NewtonCG:
     ...     def gradient(self, x):
     ...         return 5.0 * (x - 2.0), None
     ...
-    ...     def solve(self, x, b, stop):
+    ...     def solve(self, x, known, b, stop):
     ...         return b / 5.0, 1
     ...
     ...     def change(self, x, known, step):
@@ -88,7 +88,7 @@ class NewtonCG:
 
         def direction(x):
             gradient, known = objective.gradient(x)
-            step, iterations = objective.solve(x, _tree.scale(-1.0, gradient), limits.cg)
+            step, iterations = objective.solve(x, known, _tree.scale(-1.0, gradient), limits.cg)
             return step, -_tree.dot(gradient, step), iterations, known
 
         def advance(state):

@@ -53,6 +53,8 @@ class InverseMetric:
     spread : dict, optional
         Deviations for a small problem's curvature: the Hessian averaged over them takes the place of the Fisher metric
         at the mean.
+    known : dict, optional
+        Information of a large problem's data, by observed site, that takes the place of that at the mean.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class InverseMetric:
     sampler: Any = field(default_factory=MGVI)
     free: dict[str, Any] | None = None
     spread: dict[str, Any] | None = None
+    known: dict[str, Any] | None = None
 
     @property
     def refusal(self) -> str | None:
@@ -77,14 +80,17 @@ class InverseMetric:
         antithetic = self.sampler.antithetic
         draws = Draws(problem, self.sampler, keys_at_once(problem), self.free)
         keys = draws.keys(seed, stream, -(-n // 2) if antithetic else n)
-        preconditioner = None
-        if not draws.dense and self.sampler.draws:
-            preconditioner, _ = draws.preconditioner(mean, spread=self.spread)
-        deviations, report = draws.draw(
-            mean, keys, _accurate(problem), spread=self.spread, preconditioner=preconditioner
-        )
-        deviations = {name: d[:n] for name, d in with_partners(deviations, antithetic).items()}
-        return deviations, Status(int(report.status.max()))
+        status = Status.CONVERGED
+        if draws.dense:
+            deviations = draws.colour(draws.curvature(mean, spread=self.spread), keys)
+        else:
+            preconditioner = None
+            if self.sampler.draws:
+                preconditioner, _ = draws.preconditioner(mean, known=self.known)
+            stop = _accurate(problem)
+            deviations, report = draws.draw(mean, keys, stop, known=self.known, preconditioner=preconditioner)
+            status = Status(int(report.status.max()))
+        return {name: d[:n] for name, d in with_partners(deviations, antithetic).items()}, status
 
     def quadratic(self, problem: Problem, mean: Any, deviations: Any) -> np.ndarray:
         """Deviations times metric times deviations, for small problems."""
@@ -93,7 +99,7 @@ class InverseMetric:
 
     def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
         """Groups of arrays and plain facts."""
-        groups = {"spread": self.spread, "free": self.free}
+        groups = {"spread": self.spread, "free": self.free, "known": self.known or None}
         facts = {"sampler": type(self.sampler).__name__, **dataclasses.asdict(self.sampler)}
         return {name: tree for name, tree in groups.items() if tree is not None}, facts
 
@@ -102,7 +108,7 @@ class InverseMetric:
         """What `to_files` wrote."""
         options = dict(facts)
         sampler = {"MGVI": MGVI, "Point": Point}[options.pop("sampler")](**options)
-        return cls(sampler, arrays.get("free"), arrays.get("spread"))
+        return cls(sampler, arrays.get("free"), arrays.get("spread"), arrays.get("known"))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Compiled draws for a problem: any number of deviations at a mean.
 
-A problem, a mean, keys and the points to average the metric over come in; deviations and reports go out.
+A problem, a mean, keys and the points to average a curvature over come in; deviations and reports go out.
 It must not know what the deviations are for.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from mgvi import _tree
 from mgvi.linalg import DenseMetric, Preconditioner, Report, Stop, block_preconditioner, global_sites
-from mgvi.problem import Problem, averaged_metric, expected_hessian, information_matrix
+from mgvi.problem import Problem, averaged_information, expected_hessian, information_matrix, tempered_metric
 
 _FILL = 2**31 - 1  # tells keys that only fill a batch from all others
 _PROBES = 32  # for the diagonal of the metric
@@ -43,7 +43,8 @@ def affordable_pairs(problem: Problem) -> int:
     return max(8, min(32, int(_DENSE_WORK // work)), int(0.05 * _DENSE_WORK // work))
 
 
-_information = jax.jit(information_matrix)
+_matrix = jax.jit(information_matrix)
+_averaged = jax.jit(averaged_information)
 _hessian = jax.jit(expected_hessian)
 
 
@@ -54,24 +55,24 @@ def _make_keys(seed, stream, *, count):
 
 
 @partial(jax.jit, static_argnames="sampler")
-def _excite(problem, mean, keys, beta, free, spread, *, sampler):
-    return sampler.excite(averaged_metric(problem, mean, spread, beta, free), keys)
+def _excite(problem, mean, keys, known, beta, free, *, sampler):
+    return sampler.excite(tempered_metric(problem, mean, known, beta, free), keys)
 
 
 @jax.jit
-def _diagonal(problem, mean, seed, beta, free, spread):
-    return averaged_metric(problem, mean, spread, beta, free).diagonal(jax.random.key(seed), _PROBES)
+def _diagonal(problem, mean, seed, known, beta, free):
+    return tempered_metric(problem, mean, known, beta, free).diagonal(jax.random.key(seed), _PROBES)
 
 
 @jax.jit
-def _preconditioner(problem, mean, diagonal, beta, free, spread):
-    metric = averaged_metric(problem, mean, spread, beta, free)
+def _preconditioner(problem, mean, diagonal, known, beta, free):
+    metric = tempered_metric(problem, mean, known, beta, free)
     return block_preconditioner(metric.mv, diagonal, global_sites(problem.static.latent))
 
 
 @partial(jax.jit, static_argnames="sampler")
-def _solve(problem, mean, b, start, stop, beta, free, spread, preconditioner, *, sampler):
-    metric = averaged_metric(problem, mean, spread, beta, free)
+def _solve(problem, mean, b, start, stop, preconditioner, known, beta, free, *, sampler):
+    metric = tempered_metric(problem, mean, known, beta, free)
     solution, report = sampler.solve(metric, b, start, stop, preconditioner)
     return _tree.multiply(free, solution), report
 
@@ -125,15 +126,15 @@ class Draws:
         The average is kept positive, and no wider than the prior: a variance of more than the prior's is granted to
         sums of latents that a scale ties together, not to single ones. It takes at most so many points, if told.
         """
-        call, points = self.problem.static.compiled.call, self._points(spread)
+        call = self.problem.static.compiled.call
         one = np.eye(_tree.size(self.problem.latent))
         if spread is not None:
-            count = jax.tree.leaves(points)[0].shape[0]
+            count = jax.tree.leaves(spread)[0].shape[0]
             count = number(count if most is None else min(count, most))
-            found = np.asarray(call(_hessian, self.problem, mean, points, number(beta), count), np.float64)
+            found = np.asarray(call(_hessian, self.problem, mean, spread, number(beta), count), np.float64)
             if np.all(np.isfinite(found)):
                 return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
-        return one + beta * np.asarray(call(_information, self.problem, mean, points), np.float64)
+        return one + beta * np.asarray(call(_matrix, self.problem, mean), np.float64)
 
     def metric(self, curvature: np.ndarray, free: dict[str, Any] | None = None) -> DenseMetric:
         """The metric of a small problem, for directions that are free."""
@@ -157,48 +158,46 @@ class Draws:
             covariance = covariance - np.outer(column, column) * (1 - 1 / variance) / variance
         return matrix
 
-    def diagonal(self, mean, beta=1.0, spread=None, seed=0) -> Any:
+    def colour(self, curvature: np.ndarray, keys) -> dict[str, np.ndarray]:
+        """A deviation for each key of a small problem with that curvature."""
+        return self.only_free(self.metric(curvature).colour(self.white(keys)))
+
+    def information(self, mean, spread) -> dict[str, Any]:
+        """The information of a large problem's data averaged over mean + spread, for `known` below."""
+        return self.problem.static.compiled.call(_averaged, self.problem, mean, spread)
+
+    def diagonal(self, mean, beta=1.0, known=None, seed=0) -> Any:
         """An estimate of the diagonal of the metric at a mean."""
-        arguments = (mean, number(seed), number(beta), self.free, self._points(spread))
+        arguments = (mean, number(seed), known or {}, number(beta), self.free)
         return self.problem.static.compiled.call(_diagonal, self.problem, *arguments)
 
-    def preconditioner(self, mean, beta=1.0, spread=None, diagonal=None) -> tuple[Preconditioner, Any]:
+    def preconditioner(self, mean, beta=1.0, known=None, diagonal=None) -> tuple[Preconditioner, Any]:
         """An approximate inverse of the metric, for the solves at a mean, and the metric's block of global sites.
 
         `diagonal` is the metric's, if it is known.
         """
-        diagonal = self.diagonal(mean, beta, spread) if diagonal is None else diagonal
-        arguments = (mean, diagonal, number(beta), self.free, self._points(spread))
+        diagonal = self.diagonal(mean, beta, known) if diagonal is None else diagonal
+        arguments = (mean, diagonal, known or {}, number(beta), self.free)
         return self.problem.static.compiled.call(_preconditioner, self.problem, *arguments)
 
-    def draw(
-        self, mean, keys, stop: Stop, beta=1.0, spread=None, preconditioner=None, start=None
-    ) -> tuple[Any, Report]:
-        """One deviation for each key, from the metric averaged over mean + spread (by default: at the mean).
+    def draw(self, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None, start=None) -> tuple[Any, Report]:
+        """One deviation for each key of a large problem, from the metric at a mean.
 
-        Deviations of the first of the keys that a similar metric gave may be a `start` for large problems.
+        `known` is information of data that takes the place of that at the mean. Deviations of the first of the keys
+        that a similar metric gave may be a `start`.
         """
-        if self.dense:
-            deviations = self.metric(self.curvature(mean, beta, spread)).colour(self.white(keys))
-            none = np.zeros(len(keys), int)
-            return self.only_free(deviations), Report(none, none.astype(float), none)
-        spread, beta = self._points(spread), number(beta)
+        common = (known or {}, number(beta), self.free)
         parts, first = [], 0
         for some in self._batches(_filled(keys, self._batch)):
-            b, begin = self._call(_excite, mean, some, beta, self.free, spread)
+            b, begin = self._call(_excite, mean, some, *common)
             begin = begin if start is None else _overlaid(begin, start, first)
-            parts.append(self._call(_solve, mean, b, begin, numbers(stop), beta, self.free, spread, preconditioner))
+            parts.append(self._call(_solve, mean, b, begin, numbers(stop), preconditioner, *common))
             first += len(some)
         return _join(parts, keys.shape[0])
 
     def only_free(self, deviations):
         """Deviations without those of sites that have none."""
         return jax.tree.map(lambda f, d: d * f.astype(d.dtype), self.free, deviations)
-
-    def _points(self, spread):
-        if spread is not None:
-            return spread
-        return {name: np.zeros((1, *leaf.shape), leaf.dtype) for name, leaf in self.problem.latent.items()}
 
     def _batches(self, keys):
         size = min(self._batch, len(keys))
