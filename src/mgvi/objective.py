@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from mgvi import _tree
+from mgvi.linalg import solve
 from mgvi.problem import Problem, information, neg_log_likelihood_terms, tempered_metric
 
 
@@ -18,44 +20,79 @@ class Known(NamedTuple):
     """What is known at a mean."""
 
     value: Any  # the KL, up to a constant
-    gradients: Any  # of each sample
+    gradients: Any  # of each deviation, averaged over it and its partner
     terms: Any  # of each sample
     information: Any  # of each datum, averaged over the samples
 
 
 @dataclass(frozen=True)
 class SampledKL:
-    """KL of the samples mean + deviations, up to a constant, with the likelihood raised to the power `beta`."""
+    """KL of the samples mean + deviations, up to a constant, with the likelihood raised to the power `beta`.
+
+    Deviations beyond the first `count` are ignored, so that their number may change without recompilation; they are
+    taken `batch` at a time, which bounds the memory. `count` is a multiple of `batch`.
+    """
 
     problem: Problem
-    deviations: Any  # stacked, partners included
+    deviations: Any  # stacked
     beta: Any
     free: Any  # 1 for each site whose mean moves, 0 for each that is held
     inverse: Any = None  # of the metric, as a matrix, for small problems
     preconditioner: Any = None
+    antithetic: bool = False  # whether each deviation counts with its negative
+    count: Any = None  # None: all
+    batch: int | None = None  # None: all at once
 
     @property
-    def _count(self):
+    def _all(self) -> int:
         return jax.tree.leaves(self.deviations)[0].shape[0]
 
-    def _samples(self, mean):
-        return jax.tree.map(lambda m, d: m + d, mean, self.deviations)
+    @property
+    def _number(self):
+        return (2 if self.antithetic else 1) * (self._all if self.count is None else self.count)
 
-    def _terms(self, mean):
-        """Log-likelihood terms of each datum, averaged over the samples only after a difference is taken."""
-        return jax.vmap(lambda x: neg_log_likelihood_terms(self.problem, x, self.beta))(self._samples(mean))
+    def _fold(self, add, total):
+        """total = add(total, i, deviations of batch i), batch after batch."""
+        if self.batch is None or self.batch == self._all:
+            return add(total, 0, self.deviations)
+        count = self._all if self.count is None else self.count
+        some = lambda i: _taken(self.deviations, i, self.batch)
+        return lax.fori_loop(0, count // self.batch, lambda i, total: add(total, i, some(i)), total)
+
+    def _samples(self, mean, deviations):
+        samples = jax.tree.map(lambda m, d: m + d, mean, deviations)
+        if not self.antithetic:
+            return samples
+        return jax.tree.map(lambda s, m, d: jnp.concatenate([s, m - d]), samples, mean, deviations)
+
+    def _one(self, x):
+        terms = neg_log_likelihood_terms(self.problem, x, self.beta)
+        told = information(self.problem, x) if self.inverse is None else {}
+        return 0.5 * _tree.dot(x, x) + _total(terms), (terms, told)
 
     def gradient(self, mean):
         """Gradient with respect to the mean, and what is known of the samples there."""
 
-        def one(x):
-            terms = neg_log_likelihood_terms(self.problem, x, self.beta)
-            told = information(self.problem, x) if self.inverse is None else {}
-            return 0.5 * _tree.dot(x, x) + _total(terms), (terms, told)
+        def add(total, i, deviations):
+            samples = self._samples(mean, deviations)
+            (values, (terms, told)), gradients = jax.vmap(jax.value_and_grad(self._one, has_aux=True))(samples)
+            count = jax.tree.leaves(deviations)[0].shape[0]
+            pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
+            return Known(
+                total.value + jnp.sum(values),
+                _placed(total.gradients, _tree.multiply(self.free, pairs), i),
+                _placed(total.terms, terms, i),
+                jax.tree.map(lambda a, b: a + jnp.sum(b, axis=0), total.information, told),
+            )
 
-        (values, (terms, told)), gradients = jax.vmap(jax.value_and_grad(one, has_aux=True))(self._samples(mean))
-        gradients = _tree.multiply(self.free, gradients)
-        return _average(gradients), Known(jnp.mean(values), gradients, terms, _average(told))
+        terms, told = jax.eval_shape(lambda x: self._one(x)[1], mean)
+        ways = 2 if self.antithetic else 1
+        blank = lambda like, n: jax.tree.map(lambda leaf: jnp.zeros((*n, *leaf.shape), leaf.dtype), like)
+        none = Known(jnp.zeros(()), blank(mean, (self._all,)), blank(terms, (ways * self._all,)), blank(told, ()))
+        known = self._fold(add, none)
+        share = 1 / self._number
+        known = known._replace(value=known.value * share, information=_tree.scale(share, known.information))
+        return jax.tree.map(lambda g: jnp.sum(g, axis=0) * (ways * share), known.gradients), known
 
     def solve(self, mean, known, b, stop):
         """M^-1 b with the Fisher metric at the mean, or with the inverse that was given.
@@ -63,28 +100,44 @@ class SampledKL:
         The information of data is averaged over the samples. To average their Jacobians too saves steps and costs more
         than it saves.
         """
+        one = jax.tree.map(lambda leaf: leaf[None], b)
         if self.inverse is not None:
-            row = _tree.to_rows(jax.tree.map(lambda leaf: leaf[None], b))
-            product = jnp.matmul(row, self.inverse, precision=jax.lax.Precision.HIGHEST)
+            product = jnp.matmul(_tree.to_rows(one), self.inverse, precision=lax.Precision.HIGHEST)
             return jax.tree.map(lambda leaf: leaf[0], _tree.from_rows(product, b)), jnp.ones((), int)
         metric = tempered_metric(self.problem, mean, known.information, self.beta, self.free)
-        step, report = metric.solve(b, stop, self.preconditioner)
-        return step, report.iterations
+        step, report = solve(metric.mv_stack, one, stop=stop, preconditioner=self.preconditioner, check=False)
+        return jax.tree.map(lambda leaf: leaf[0], step), report.iterations[0]
 
     def change(self, mean, known, step):
         """From a length to the KL at mean + length * step minus the KL at mean, formed datum by datum."""
-        centre = jax.tree.map(lambda m, d: m + jnp.mean(d, axis=0), mean, self.deviations)
+        centre = mean
+        if not self.antithetic:  # deviations that do not count are zero
+            centre = jax.tree.map(lambda m, d: m + jnp.sum(d, axis=0) / self._number, mean, self.deviations)
 
         def at(length):
+            there = jax.tree.map(lambda m, s: m + length * s, mean, step)
+
+            def add(total, i, deviations):
+                samples = self._samples(there, deviations)
+                terms = jax.vmap(lambda x: neg_log_likelihood_terms(self.problem, x, self.beta))(samples)
+                here = _taken(known.terms, i, jax.tree.leaves(samples)[0].shape[0])
+                return total + _total(_tree.subtract(terms, here))
+
             prior = length * _tree.dot(step, centre) + 0.5 * length**2 * _tree.dot(step, step)
-            there = self._terms(jax.tree.map(lambda m, s: m + length * s, mean, step))
-            return prior + _total(_tree.subtract(there, known.terms)) / self._count
+            return prior + self._fold(add, jnp.zeros(())) / self._number
 
         return at
 
 
-def _average(stacked):
-    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), stacked)
+def _taken(stacked, i, size):
+    """The i-th batch of a size."""
+    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, i * size, size), stacked)
+
+
+def _placed(stacked, batch, i):
+    """A stack with its i-th batch replaced."""
+    put = lambda a, b: lax.dynamic_update_slice_in_dim(a, b.astype(a.dtype), i * b.shape[0], 0)
+    return jax.tree.map(put, stacked, batch)
 
 
 def _total(terms):

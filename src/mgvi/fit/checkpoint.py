@@ -40,7 +40,7 @@ class Checkpoint:
     def write(self, state: State, history: list[dict]) -> None:
         """Store the state after the last round of `history`."""
         facts = {"kind": "checkpoint", "history": history, "settings": self._settings}
-        arrays = {name: tree for name, tree in state._asdict().items() if tree is not None}
+        arrays = {name: tree for name, tree in state._asdict().items() if isinstance(tree, dict)}
         arrays["coordinates"] = _files.flattened(state.coordinates or {})
         _files.write(self._folder / f"round-{len(history):05d}", arrays, facts, self._problem)
         for old in self._rounds()[2:]:
@@ -65,7 +65,8 @@ class Checkpoint:
             if damaged is not None:
                 warnings.warn(f"{damaged} Resuming from the round before, {path.name}.", MgviWarning, stacklevel=3)
             coordinates = _files.nested(arrays.pop("coordinates", {}))
-            return State(**arrays, coordinates=coordinates), facts["history"]
+            history = facts["history"]
+            return State(**arrays, coordinates=coordinates, pairs=history[-1]["pairs"]), history
         if damaged is not None:
             raise damaged
         return None

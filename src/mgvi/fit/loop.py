@@ -139,7 +139,7 @@ class _Fit:
         first = self._plan.next([])
         batch = min(keys_at_once(problem), first.pairs) if isinstance(first, Settings) else 1
         draws = self._draws = Draws(problem, sampler, batch, self._drawn, None if schedule == "auto" else False)
-        self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving)
+        self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving, self._plan.batch)
         self.history: list[dict] = []
         self.state = self._rounds.start(draws.keys(seed, _SETTLE, first.pairs if isinstance(first, Settings) else 1))
         self.settings = {
@@ -172,7 +172,8 @@ class _Fit:
         compiled = self._problem.static.compiled
         start, before = time.perf_counter(), compiled.seconds
         stream = _FRESH + len(self.history) if settings.fresh else _SETTLE
-        keys = self._draws.keys(self._seed, stream, settings.pairs)
+        # Of a large problem always the most that there may be, so that nothing is compiled anew for more of them.
+        keys = self._draws.keys(self._seed, stream, settings.pairs if self._draws.dense else self._plan.most)
         for shrink in _SHRINKS:
             new, record = self._rounds.run(self.state, keys, settings, shrink)
             if record["finite"]:
@@ -190,7 +191,8 @@ class _Fit:
         if not callbacks:
             return 0.0
         start = time.monotonic()
-        now = with_partners(self.state.deviations, self._sampler.antithetic)
+        now = {name: d[: self.state.pairs] for name, d in (self.state.deviations or {}).items()}
+        now = with_partners(now, self._sampler.antithetic)
         shown = self._posterior(now, Status.ITERATION_LIMIT, self.history[:])
         for callback in callbacks:
             callback(dict(self.history[-1]), shown)

@@ -18,11 +18,12 @@ from mgvi.linalg import Stop, global_sites, sub_blocks
 from mgvi.minimizers import Limits, NewtonReport
 from mgvi.objective import SampledKL
 from mgvi.problem import Problem
-from mgvi.samplers import Draws, numbers, with_partners
+from mgvi.samplers import Draws, number, numbers, with_partners
 from mgvi.status import Status
 
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
 _EARLY = 16  # points for a small problem's curvature while the likelihood is not yet all there
+_AT_ONCE = 2  # pairs whose gradients are taken together, for large problems
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
 
@@ -35,12 +36,14 @@ class State(NamedTuple):
     coordinates: dict[str, Any] | None = None  # that mean and deviations are in, by site; None: the standard ones
     block: dict[str, Any] | None = None  # the last metric: of a small problem whole, of a large one its global sites
     known: dict[str, Any] | None = None  # information of a large problem's data that the last draws were made with
+    pairs: int = 0  # how many deviations count; the rest are zeros
 
 
 class _Knobs(NamedTuple):
     """Settings of the minimisation that may change without recompilation."""
 
     beta: Any  # power of the likelihood
+    pairs: Any
     newton: Limits
 
 
@@ -61,15 +64,14 @@ class _Measured(NamedTuple):
     along: Any = None  # the move in terms of the last one: its share along it, its squared length
 
 
-@partial(jax.jit, static_argnames=("antithetic", "minimizer"))
-def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs, free, *, antithetic, minimizer):
-    """Minimise the sampled KL over the mean; also the gradient of each pair minus their mean."""
-    objective = SampledKL(problem, with_partners(deviations, antithetic), knobs.beta, free, inverse, preconditioner)
+@partial(jax.jit, static_argnames=("antithetic", "minimizer", "batch"))
+def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs, free, *, antithetic, minimizer, batch):
+    """Minimise the sampled KL over the mean; also the gradient of each pair."""
+    fixed = (problem, deviations, knobs.beta, free, inverse, preconditioner, antithetic)
+    objective = SampledKL(*fixed, knobs.pairs, batch)
     new, known, newton_report = minimizer.minimize(objective, mean, knobs.newton)
-    count = jax.tree.leaves(deviations)[0].shape[0]
-    pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), known.gradients)
     finite = jnp.isfinite(known.value) & (newton_report.status != Status.NOT_FINITE)
-    return new, pairs, _Moved(known.value, newton_report, finite)
+    return new, known.gradients, _Moved(known.value, newton_report, finite)
 
 
 @jax.jit
@@ -100,49 +102,30 @@ def _recentred_large(problem, mean, diagonal, block):
 
 
 @jax.jit
-def _shift(mean, new, deviations):
-    return _measure_shift(mean, new, deviations, jnp, _FLOOR)
-
-
-@jax.jit
-def _change(old, new):
-    return _measure_change(old, new, jnp)
-
-
-@jax.jit
-def _noise(pairs, deviations, preconditioner):
-    centred = jax.tree.map(lambda g: g - jnp.mean(g, axis=0), pairs)
+def _measure_large(mean, new, old, deviations, pairs, preconditioner, count):
+    counts = jnp.arange(jax.tree.leaves(pairs)[0].shape[0]) < count
+    average = jax.tree.map(lambda g: jnp.sum(g, axis=0) / count, pairs)
+    centred = jax.tree.map(lambda g, a: (g - a) * counts.reshape(-1, *(1,) * a.ndim).astype(g.dtype), pairs, average)
     moves = centred if preconditioner is None else preconditioner.apply(centred)  # near enough for an estimate
-    return _standard_error(moves, deviations, jnp, _FLOOR)
+    return _measure(mean, new, old, deviations, moves, count, jnp, _FLOOR)
 
 
-def _measure_change(old, new, xp):
-    """How far deviations of the same keys are apart."""
-    return {name: _rms(d - old[name], xp) / _spread(d, xp) for name, d in new.items()}
+def _measure(mean, new, old, deviations, moves, count, xp, floor=0.0) -> _Measured:
+    """How far a round went; `moves` is where each pair alone would move the mean, from where all do.
 
-
-def _measure_shift(mean, new, deviations, xp, floor=0.0):
-    return {name: _rms(new[name] - mean[name], xp) / _spread(d, xp, floor) for name, d in deviations.items()}
-
-
-def _standard_error(moves, deviations, xp, floor=0.0):
-    """Scatter of where each pair alone would move the mean, over the root of their number, in rms deviations."""
-    count = jax.tree.leaves(moves)[0].shape[0]
-    share = 1 / max(count * (count - 1), 1)
-    return {
-        name: xp.sqrt(xp.mean(xp.sum(m * m, axis=0)) * share) / _spread(deviations[name], xp, floor)
-        for name, m in moves.items()
+    Stacks may be longer than `count`, by zeros.
+    """
+    mean_square = lambda stack: xp.mean(xp.sum(stack * stack, axis=0)) / count
+    rms = {name: xp.sqrt(mean_square(d)) for name, d in deviations.items()}
+    # 1, the prior's, for a site that has no deviations.
+    spread = {name: xp.where(r > 0, xp.maximum(r, floor), 1.0) for name, r in rms.items()}
+    shift = {name: xp.sqrt(xp.mean((new[name] - m) ** 2)) / spread[name] for name, m in mean.items()}
+    error = {name: xp.sqrt(mean_square(m) / xp.maximum(count - 1, 1)) / spread[name] for name, m in moves.items()}
+    change = {
+        name: xp.sqrt(mean_square(d - old[name])) / xp.where(rms[name] > 0, rms[name], 1.0)
+        for name, d in deviations.items()
     }
-
-
-def _rms(x, xp):
-    return xp.sqrt(xp.mean(x * x))
-
-
-def _spread(deviations, xp, floor=0.0):
-    """rms deviation of a site, at least the floor; 1, the prior's, for a site that has none."""
-    spread = _rms(deviations, xp)
-    return xp.where(spread > 0, xp.maximum(spread, floor), 1.0)
+    return _Measured(shift, error, change)
 
 
 def _entry_spread(deviations):
@@ -157,12 +140,13 @@ class Rounds:
     are drawn; moving the mean is the same program.
     """
 
-    def __init__(self, problem: Problem, sampler, minimizer, draws: Draws, moving: dict[str, Any]):
+    def __init__(self, problem: Problem, sampler, minimizer, draws: Draws, moving: dict[str, Any], batch: int):
         self._problem = problem
         self._sampler = sampler
         self._draws = draws
         self._moving = moving
-        self._static = {"antithetic": sampler.antithetic, "minimizer": minimizer}
+        batches = None if draws.dense else math.gcd(batch, _AT_ONCE)
+        self._static = {"antithetic": sampler.antithetic, "minimizer": minimizer, "batch": batches}
 
     def start(self, keys) -> State:
         """The state before the first round: the prior for small problems, its mean for others."""
@@ -170,7 +154,7 @@ class Rounds:
         if not self._draws.dense:
             return State(mean, coordinates=self._start_coordinates(mean))
         deviations = _tree.from_rows(self._draws.white(keys), self._problem.latent)
-        return State(mean, deviations, mean, self._start_coordinates(mean))
+        return State(mean, deviations, mean, self._start_coordinates(mean), pairs=len(keys))
 
     def run(self, state: State, keys, settings: Settings, shrink: float) -> tuple[State, dict[str, Any]]:
         """The state after a round, and a record of plain numbers."""
@@ -180,7 +164,8 @@ class Rounds:
 
     def _minimized(self, mean, deviations, inverse, preconditioner, settings):
         cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
-        knobs = numbers(_Knobs(settings.beta, Limits(settings.newton_steps, settings.newton_decrement, cg)))
+        limits = Limits(settings.newton_steps, settings.newton_decrement, cg)
+        knobs = numbers(_Knobs(settings.beta, settings.pairs, limits))
         arguments = (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
         return self._problem.static.compiled.call(_minimize, *arguments, **self._static)
 
@@ -194,10 +179,9 @@ class Rounds:
         new = self._draws.colour(curvature, keys)
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
         old, weight = state.deviations, settings.weight
-        if settings.fresh or self._is_other(old, keys):
+        if settings.fresh or state.pairs != len(keys):
             old, weight = new, max(weight, 1.0)  # other keys: nothing to compare with
-        change = _measure_change(old, new, np)
-        share = min(weight, 1.0)
+        drawn, share = new, min(weight, 1.0)
         deviations = {name: (old[name] + share * (d - old[name])).astype(d.dtype) for name, d in new.items()}
         metric = self._draws.metric(curvature, self._moving)
         inverse = metric.inverse.astype(jax.tree.leaves(deviations)[0].dtype)
@@ -205,13 +189,11 @@ class Rounds:
         finite = moved.finite and all(np.all(np.isfinite(x)) for x in jax.tree.leaves((mean, deviations)))
         beyond, move, along = self._extrapolate(state, mean, deviations, weight)
         moves = metric.solve({name: g - g.mean(axis=0) for name, g in pairs.items()})
-        measured = _Measured(
-            _measure_shift(state.mean, mean, deviations, np),
-            _standard_error(moves, deviations, np),
-            change,
-            along,
-        )
-        state = State(beyond, deviations, move, state.coordinates, {"metric": curvature})
+        count = len(keys)
+        measured = _measure(state.mean, mean, old, deviations, moves, count, np)._replace(along=along)
+        if share < 1:  # how far the deviations would have gone
+            measured = measured._replace(change=_measure(mean, mean, old, drawn, moves, count, np).change)
+        state = State(beyond, deviations, move, state.coordinates, {"metric": curvature}, pairs=count)
         return state, None, moved._replace(finite=finite), measured
 
     def _recentred_small(self, state):
@@ -272,20 +254,20 @@ class Rounds:
             preconditioner, block = self._draws.preconditioner(state.mean, settings.beta, known, diagonal)
             block = {"metric": block}
         start = None if settings.fresh else state.deviations
-        deviations, report = self._draws.draw(state.mean, keys, stop, settings.beta, known, preconditioner, start)
+        fixed = (state.mean, keys, stop, settings.beta, known, preconditioner)
+        deviations, report = self._draws.draw(*fixed, settings.pairs, start, state.pairs)
         if shrink != 1:
             deviations = _tree.scale(shrink, deviations)
-        change = None
-        if not settings.fresh and state.deviations is not None and not self._is_other(state.deviations, keys):
-            change = compiled.call(_change, state.deviations, deviations)
         mean, pairs, moved = self._minimized(state.mean, deviations, None, preconditioner, settings)
-        measured = _Measured(compiled.call(_shift, state.mean, mean, deviations), change=change)
-        if settings.measure_noise and settings.pairs > 1:
-            measured = measured._replace(noise=compiled.call(_noise, pairs, deviations, preconditioner))
-        return State(mean, deviations, None, state.coordinates, block, known), report, moved, measured
-
-    def _is_other(self, deviations, keys) -> bool:
-        return jax.tree.leaves(deviations)[0].shape[0] != len(keys)
+        old = deviations if start is None else start
+        fixed = (state.mean, mean, old, deviations, pairs, preconditioner, number(settings.pairs))
+        measured = compiled.call(_measure_large, *fixed)
+        if start is None or state.pairs != settings.pairs:  # other keys: nothing to compare with
+            measured = measured._replace(change=None)
+        if not settings.measure_noise or settings.pairs == 1:
+            measured = measured._replace(noise=None)
+        fixed = (mean, deviations, None, state.coordinates, block, known)
+        return State(*fixed, settings.pairs), report, moved, measured
 
     def spread(self, state: State, settings: Settings) -> Any:
         """The deviations to average a curvature over: some of the last round's, or None for that at the mean."""

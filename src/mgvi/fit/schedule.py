@@ -4,6 +4,7 @@ The history of a fit comes in; the settings of the next round, or the decision t
 function of the history, so a checkpoint needs no more than that.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -82,6 +83,8 @@ class Staged:
 
     def __init__(self, stages: Sequence[Stage]):
         self._rounds = [stage for stage in stages for _ in range(stage.rounds)]
+        numbers = [stage.pairs for stage in self._rounds] or [1]
+        self.most, self.batch = max(numbers), math.gcd(*numbers)  # pairs of a round; what they are multiples of
 
     def next(self, history: Sequence[dict]) -> Settings | Status:
         """Settings of the next round, or how the fit ends."""
@@ -113,11 +116,12 @@ class Automatic:
     def __init__(self, latents: int, data: int, *, tolerance: float = 0.05, spread: int | None = None):
         size = latents + data
         if spread is not None:
-            self._base, self._most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
+            self._base, self.most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
         else:
-            self._base, self._most = (8, 32) if size < 300_000 else (4, 8)
+            self._base, self.most = (8, 32) if size < 300_000 else (4, 8)
         # The first rounds need not be precise; a second number of pairs is worth compiling for where data are many.
         self._first = 8 if spread is not None and size >= 5_000 else self._base
+        self.batch = self._base  # what pairs are multiples of, for large problems
         self._tolerance = tolerance
         self._latents = latents
         self._dense = spread is not None
@@ -143,9 +147,9 @@ class Automatic:
         noise = last["noise"] or 0.0
         if noise <= 2 * self._tolerance:
             return Status.CONVERGED
-        if last["pairs"] >= self._most:
+        if last["pairs"] >= self.most:
             return Status.NOISY if noise > 4 * self._tolerance else Status.CONVERGED
-        return self._settling(min(4 * last["pairs"], self._most))
+        return self._settling(min(4 * last["pairs"], self.most))
 
     def _is_settled(self, last, weight) -> bool:
         """Whether neither mean nor deviations are farther from where they lead to than they may be."""
@@ -165,8 +169,8 @@ class Automatic:
             return self._settling(last["pairs"], shift=shift)
         if noise <= 2 * self._tolerance:
             return Status.CONVERGED
-        if last["pairs"] < self._most:
-            return self._settling(min(4 * last["pairs"], self._most), shift=1.0)  # later rounds solve on from there
+        if last["pairs"] < self.most:
+            return self._settling(min(4 * last["pairs"], self.most), shift=1.0)  # later rounds solve on from there
         calm = [r for r in history[-_HOVER:] if r["pairs"] == last["pairs"] and r["shift"] <= 10 * self._tolerance]
         if len(calm) < _HOVER:
             return self._settling(last["pairs"])

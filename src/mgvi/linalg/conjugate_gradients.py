@@ -67,7 +67,7 @@ def solve(
     *,
     coupled: bool = False,
     preconditioner: Any = None,
-    residual: Any = None,
+    check: bool = True,
 ) -> tuple[Any, Report]:
     """Solve A x = b for each of the right-hand sides stacked along the leading axis.
 
@@ -86,8 +86,9 @@ def solve(
     preconditioner : Preconditioner, optional
         An approximation P of the inverse of A, positive definite. Residuals are then measured in the norm r^T P r, in
         which all directions count alike if P is good.
-    residual : tree, optional
-        b - A x0, if it is known.
+    check : bool
+        Whether the report has the residual of the solution, which takes a product more, or that of the recursion. An
+        unchecked solve is not `coupled` and starts at zero.
 
     Returns
     -------
@@ -107,30 +108,29 @@ def solve(
     size_of = lambda r: jnp.sqrt(_diagonal(r, precondition(r)))
     scale = size_of(b)
     goal = stop.residual * scale
-    if x0 is None:
-        x0, residual = jax.tree.map(jnp.zeros_like, b), b
-    elif residual is None:
-        residual = _tree.subtract(b, mv(x0))
-
-    def unfinished(state):
-        _, _, used, turn, satisfied = state
-        return (turn < (2 if coupled else 1)) & ~satisfied & (used < stop.iterations)
+    none = jnp.zeros((), int)
+    start = jax.tree.map(jnp.zeros_like, b) if x0 is None else x0
+    if not check:
+        if coupled or x0 is not None:
+            raise ValueError("an unchecked solve is not coupled and starts at zero")
+        x, used, satisfied, size = _run_separate(mv, start, b, stop, goal, none, precondition)
+        return x, _report(size, scale, stop, used, satisfied)
+    # The second pass takes over, uncoupled and from the true residual, where the coupling has lost its accuracy.
+    together = lambda x, r, used, _: _run_coupled(mv, x, r, stop, goal, used, precondition)
+    separate = lambda x, r, used, _: _run_separate(mv, x, r, stop, goal, used, precondition)[:3]
+    leave = lambda x, r, used, satisfied: (x, used, satisfied)
+    passes = (together, separate) if coupled else (separate,)
 
     def one_pass(state):
-        x, r, used, turn, _ = state
-        x, used, satisfied = run(x, r, used, turn)
-        return x, _tree.subtract(b, mv(x)), used, turn + 1, satisfied
+        # Whatever comes after a pass begins with the true residual: the product is compiled once for all of them.
+        x, _, used, turn, satisfied = state
+        r = _tree.subtract(b, mv(x))
+        turn = jnp.where(satisfied | (used >= stop.iterations), len(passes), turn)
+        x, used, satisfied = lax.switch(turn, (*passes, leave), x, r, used, satisfied)
+        return x, r, used, turn + 1, satisfied
 
-    def run(x, r, used, turn):
-        separate = lambda x, r, used: _run_separate(mv, x, r, stop, goal, used, precondition)
-        if not coupled:
-            return separate(x, r, used)
-        # The second pass takes over, uncoupled and from the true residual, where the coupling has lost its accuracy.
-        together = lambda x, r, used: _run_coupled(mv, x, r, stop, goal, used, precondition)
-        return lax.cond(turn == 0, together, separate, x, r, used)
-
-    start = (x0, residual, jnp.zeros((), int), jnp.zeros((), int), jnp.array(False))
-    x, r, used, _, satisfied = lax.while_loop(unfinished, one_pass, start)
+    state = (start, b, none, none, jnp.array(False))
+    x, r, used, _, satisfied = lax.while_loop(lambda state: state[3] <= len(passes), one_pass, state)
     return x, _report(size_of(r), scale, stop, used, satisfied)
 
 
@@ -145,7 +145,7 @@ def _report(residual, scale, stop, used, satisfied):
 
 
 def _run_separate(mv, x, r, stop, goal, used, precondition):
-    """Conjugate gradients for each right-hand side: solutions, iterations so far, and whether the goal is met."""
+    """Conjugate gradients, uncoupled: solutions, iterations so far, whether the goal is met, and residuals."""
 
     def is_open(state):
         _, _, _, _, gamma, recent, total, _ = state
@@ -171,7 +171,7 @@ def _run_separate(mv, x, r, stop, goal, used, precondition):
     recent = jnp.full((_WINDOW, goal.shape[0]), jnp.inf, goal.dtype)
     start = (used, x, r, z, _diagonal(r, z), recent, jnp.zeros_like(goal), jnp.array(True))
     end = lax.while_loop(proceed, step, start)
-    return end[1], end[0], end[-1] & ~is_open(end)
+    return end[1], end[0], end[-1] & ~is_open(end), jnp.sqrt(end[4])
 
 
 def _run_coupled(mv, x0, r, stop, goal, used, precondition):

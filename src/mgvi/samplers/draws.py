@@ -54,11 +54,6 @@ def _make_keys(seed, stream, *, count):
     return jax.vmap(partial(jax.random.fold_in, jax.random.fold_in(jax.random.key(seed), stream)))(jnp.arange(count))
 
 
-@partial(jax.jit, static_argnames="sampler")
-def _excite(problem, mean, keys, known, beta, free, *, sampler):
-    return sampler.excite(tempered_metric(problem, mean, known, beta, free), keys)
-
-
 @jax.jit
 def _diagonal(problem, mean, seed, known, beta, free):
     return tempered_metric(problem, mean, known, beta, free).diagonal(jax.random.key(seed), _PROBES)
@@ -71,10 +66,31 @@ def _preconditioner(problem, mean, diagonal, known, beta, free):
 
 
 @partial(jax.jit, static_argnames="sampler")
-def _solve(problem, mean, b, start, stop, preconditioner, known, beta, free, *, sampler):
+def _draw(problem, mean, keys, start, given, stop, preconditioner, known, beta, free, *, sampler):
+    """A deviation for each key; the first `given` of them from a start."""
     metric = tempered_metric(problem, mean, known, beta, free)
-    solution, report = sampler.solve(metric, b, start, stop, preconditioner)
+    b, eta = sampler.excite(metric, keys)
+    first = jnp.arange(keys.shape[0]) < given
+    begin = jax.tree.map(lambda s, e: jnp.where(first.reshape(-1, *(1,) * (e.ndim - 1)), s, e), start, eta)
+    solution, report = sampler.solve(metric, b, begin, stop, preconditioner)
     return _tree.multiply(free, solution), report
+
+
+@partial(jax.jit, static_argnames="size")
+def _batch(stack, first, *, size):
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), stack)
+
+
+@partial(jax.jit, static_argnames="length")
+def _joined(parts, count, *, length):
+    """Stacks one after the other, cut or filled up to a length, with zeros beyond `count`."""
+
+    def join(*leaves):
+        whole = jnp.concatenate(leaves)[:length]
+        filled = jnp.pad(whole, [(0, length - whole.shape[0]), *((0, 0),) * (whole.ndim - 1)])
+        return jnp.where((jnp.arange(length) < count).reshape(-1, *(1,) * (whole.ndim - 1)), filled, 0)
+
+    return jax.tree.map(join, *parts)
 
 
 class Draws:
@@ -101,6 +117,7 @@ class Draws:
         self._sampler = sampler
         self._batch = batch
         self._noise: dict[Any, np.ndarray] = {}
+        self._blank: dict[str, Any] | None = None
         self.dense = is_small(problem) if dense is None else dense
         self.free = free or {name: number(1.0) for name in problem.latent}
 
@@ -180,31 +197,38 @@ class Draws:
         arguments = (mean, diagonal, known or {}, number(beta), self.free)
         return self.problem.static.compiled.call(_preconditioner, self.problem, *arguments)
 
-    def draw(self, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None, start=None) -> tuple[Any, Report]:
-        """One deviation for each key of a large problem, from the metric at a mean.
+    def draw(
+        self, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None, count=None, start=None, given=0
+    ) -> tuple[Any, Report]:
+        """Deviations of a large problem from the metric at a mean: one for each of the first `count` keys, then zeros.
 
-        `known` is information of data that takes the place of that at the mean. Deviations of the first of the keys
-        that a similar metric gave may be a `start`.
+        `known` is information of data that takes the place of that at the mean. The first `given` of the deviations in
+        `start`, one a key, are those that a similar metric gave.
         """
-        common = (known or {}, number(beta), self.free)
-        parts, first = [], 0
-        for some in self._batches(_filled(keys, self._batch)):
-            b, begin = self._call(_excite, mean, some, *common)
-            begin = begin if start is None else _overlaid(begin, start, first)
-            parts.append(self._call(_solve, mean, b, begin, numbers(stop), preconditioner, *common))
-            first += len(some)
-        return _join(parts, keys.shape[0])
+        length = len(keys)
+        count, size = length if count is None else count, min(self._batch, length)
+        keys = _filled(keys, size)
+        call = self.problem.static.compiled.call
+        parts = []
+        for first in range(0, count, size):
+            some = call(_batch, (keys, start), number(first), size=size) if len(keys) > size else (keys, start)
+            some = (some[0], self._zeros(size)) if start is None else some
+            rest = (number(max(given - first, 0)), numbers(stop), preconditioner, known or {}, number(beta), self.free)
+            parts.append(call(_draw, self.problem, mean, *some, *rest, sampler=self._sampler))
+        deviations, reports = zip(*parts, strict=True)
+        if len(parts) > 1 or not size == length == count:
+            deviations = [call(_joined, deviations, number(count), length=length)]
+        return deviations[0], jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *reports)
+
+    def _zeros(self, size):
+        """A start that means nothing."""
+        if self._blank is None:
+            self._blank = {n: jnp.zeros((size, *leaf.shape), leaf.dtype) for n, leaf in self.problem.latent.items()}
+        return self._blank
 
     def only_free(self, deviations):
         """Deviations without those of sites that have none."""
         return jax.tree.map(lambda f, d: d * f.astype(d.dtype), self.free, deviations)
-
-    def _batches(self, keys):
-        size = min(self._batch, len(keys))
-        return [keys[first : first + size] for first in range(0, len(keys), size)]
-
-    def _call(self, function, *arguments):
-        return self.problem.static.compiled.call(function, self.problem, *arguments, sampler=self._sampler)
 
 
 def _entries(latent, by_site) -> np.ndarray:
@@ -214,22 +238,10 @@ def _entries(latent, by_site) -> np.ndarray:
 
 def _filled(keys, batch):
     """Keys in whole batches; those added are new ones: two equal right-hand sides would make a block singular."""
-    missing = -len(keys) % batch if len(keys) > batch else 0
+    missing = -len(keys) % batch
     if not missing:
         return keys
     return jnp.concatenate([keys, jax.vmap(lambda key: jax.random.fold_in(key, _FILL))(keys[:missing])])
-
-
-def _overlaid(begin, start, first):
-    """The entries of `begin`, or those of `start` from `first` on, as far as there are any."""
-    known = jax.tree.map(lambda leaf: leaf[first : first + jax.tree.leaves(begin)[0].shape[0]], start)
-    return jax.tree.map(lambda x, y: jnp.concatenate([y, x[y.shape[0] :]]), begin, known)
-
-
-def _join(parts, count):
-    if len(parts) == 1 and jax.tree.leaves(parts[0])[0].shape[0] == count:
-        return parts[0]
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:count], *parts)
 
 
 def number(x):
