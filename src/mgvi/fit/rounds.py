@@ -158,6 +158,7 @@ class Rounds:
 
     def run(self, state: State, keys, settings: Settings, shrink: float) -> tuple[State, dict[str, Any]]:
         """The state after a round, and a record of plain numbers."""
+        state = self.start(keys) if settings.restart else state
         run = self._run_dense if self._draws.dense else self._run_iterative
         state, report, moved, measured = run(state, keys, settings, shrink)
         return state, _record(*jax.device_get((report, moved, measured)))

@@ -6,7 +6,7 @@ function of the history, so a checkpoint needs no more than that.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from mgvi.status import Status
 
@@ -45,6 +45,7 @@ PAPER = (
 )
 
 _HOVER = 4  # rounds with the most pairs that only tremble
+_PATIENCE, _ASTRAY = 4, 3.0  # rounds after which a small problem whose mean still moves by so many sds has gone astray
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
 
@@ -66,6 +67,7 @@ class Settings:
     measure_noise: bool = False
     precondition: bool = False  # by an estimate of the metric's diagonal
     centre: bool = False  # adapt the coordinates of sites whose scale depends on other latents
+    restart: bool = False  # begin anew, from the prior
     # Pairs of the last round over which a small problem's curvature, or the information of a large problem's data, is
     # averaged; 0: that at the mean.
     spread: int = 0
@@ -130,8 +132,17 @@ class Automatic:
 
     def next(self, history: Sequence[dict]) -> Settings | Status:
         """Settings of the next round, or how the fit ends."""
-        if not history:
-            return self._tempering(1e-4)
+        begin = max((i for i, r in enumerate(history) if r["restart"]), default=0)
+        history, again = history[begin:], begin > 0
+        step = self._next(history) if history else self._tempering(1e-4)
+        if self._dense and not again and self._is_astray(history, step):
+            # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
+            return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
+        if again and isinstance(step, Settings):
+            step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
+        return step
+
+    def _next(self, history) -> Settings | Status:
         last = history[-1]
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
@@ -150,6 +161,12 @@ class Automatic:
         if last["pairs"] >= self.most:
             return Status.NOISY if noise > 4 * self._tolerance else Status.CONVERGED
         return self._settling(min(4 * last["pairs"], self.most))
+
+    def _is_astray(self, history, step) -> bool:
+        """Whether a small problem has been led astray by its coordinates."""
+        whole = [r for r in history if r["beta"] == 1 and r["measure_noise"]]
+        stuck = step is Status.NO_DESCENT and history[-1]["decrement"] > 1
+        return stuck or (len(whole) >= _PATIENCE and min(r["shift"] for r in whole[-2:]) > _ASTRAY)
 
     def _is_settled(self, last, weight) -> bool:
         """Whether neither mean nor deviations are farther from where they lead to than they may be."""

@@ -20,6 +20,7 @@ from mgvi.status import Status
 _HALVINGS = 12
 _SHARE = 1e-4  # of the expected decrease that a step must deliver
 _GOES_ON = -1
+_MEMORY = 4  # steps that are remembered
 
 
 class Objective(Protocol):
@@ -86,17 +87,19 @@ class NewtonCG:
         """The minimum from x on, what `objective.gradient` had to say at the last point but one, and a report."""
         zero = jnp.zeros(())
 
-        def direction(x):
-            gradient, known = objective.gradient(x)
-            step, iterations = objective.solve(x, known, _tree.scale(-1.0, gradient), limits.cg)
-            return step, -_tree.dot(gradient, step), iterations, known
-
         def advance(state):
-            x, _, report, _ = state
-            step, decrement, iterations, known = direction(x)
+            x, _, secants, report, _ = state
+            gradient, known = objective.gradient(x)
+            secants = secants.learn(gradient)
+            inner, alphas = secants.before(gradient)
+            outer, iterations = objective.solve(x, known, inner, limits.cg)
+            step = _tree.scale(-1.0, secants.after(outer, alphas))
+            decrement = -_tree.dot(gradient, step)
             length, change, accepted = _line_search(objective.change(x, known, step), decrement)
             move = accepted & jnp.isfinite(decrement)
-            x = jax.tree.map(lambda a, s: jnp.where(move, a + length * s, a), x, step)
+            step = jax.tree.map(lambda s: jnp.where(move, length * s, 0.0), step)
+            x = _tree.add(x, step)
+            secants = secants._replace(step=step, gradient=gradient)
             steps = report.steps + 1
             code = jnp.where(steps >= limits.steps, Status.ITERATION_LIMIT, _GOES_ON)
             code = jnp.where(accepted, code, Status.NO_DESCENT)
@@ -110,15 +113,62 @@ class NewtonCG:
                 decrease=report.decrease - jnp.where(move, change, 0.0),
                 status=code,
             )
-            return x, known, report, code == _GOES_ON
+            return x, known, secants, report, code == _GOES_ON
 
         none = jnp.zeros((), int)
         report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON)
         known = jax.tree.map(
             lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda x: objective.gradient(x)[1], x)
         )
-        x, known, report, _ = lax.while_loop(lambda s: s[-1], advance, (x, known, report, jnp.array(True)))
+        start = (x, known, _Secants.none(x), report, jnp.array(True))
+        x, known, _, report, _ = lax.while_loop(lambda s: s[-1], advance, start)
         return x, known, report
+
+
+class _Secants(NamedTuple):
+    """What the last steps told of the curvature beyond the metric: limited-memory BFGS around its inverse."""
+
+    steps: Any  # stacked, the newest first
+    changes: Any  # of the gradient along them
+    rates: Any  # one over the products of both; 0 for those that tell nothing
+    step: Any  # the last one, and the gradient before it
+    gradient: Any
+
+    @classmethod
+    def none(cls, x):
+        zeros = lambda *n: jax.tree.map(lambda leaf: jnp.zeros((*n, *leaf.shape), leaf.dtype), x)
+        return cls(zeros(_MEMORY), zeros(_MEMORY), jnp.zeros(_MEMORY), zeros(), zeros())
+
+    def learn(self, gradient):
+        """With the gradient after the last step."""
+        change = _tree.subtract(gradient, self.gradient)
+        product = _tree.dot(self.step, change)
+        size = jnp.sqrt(_tree.dot(self.step, self.step) * _tree.dot(change, change))
+        useful = product > 1e-6 * size
+        rate = jnp.where(useful, 1 / jnp.where(useful, product, 1.0), 0.0)
+        push = lambda stack, new: jnp.concatenate([new[None], stack[:-1]])
+        steps, changes = jax.tree.map(push, self.steps, self.step), jax.tree.map(push, self.changes, change)
+        return self._replace(steps=steps, changes=changes, rates=push(self.rates, rate))
+
+    def before(self, gradient):
+        """What the inverse metric is applied to."""
+
+        def back(q, secant):
+            step, change, rate = secant
+            alpha = rate * _tree.dot(step, q)
+            return jax.tree.map(lambda a, c: a - alpha * c, q, change), alpha
+
+        return lax.scan(back, gradient, (self.steps, self.changes, self.rates))
+
+    def after(self, r, alphas):
+        """The direction, from what the inverse metric gave."""
+
+        def forth(r, secant):
+            step, change, rate, alpha = secant
+            factor = alpha - rate * _tree.dot(change, r)
+            return jax.tree.map(lambda a, s: a + factor * s, r, step), None
+
+        return lax.scan(forth, r, (self.steps, self.changes, self.rates, alphas), reverse=True)[0]
 
 
 def _line_search(change_at, decrement):
