@@ -94,6 +94,10 @@ class SampledKL:
         known = known._replace(value=known.value * share, information=_tree.scale(share, known.information))
         return jax.tree.map(lambda g: jnp.sum(g, axis=0) * (ways * share), known.gradients), known
 
+    def kept(self, known):
+        """The KL, up to a constant, and the gradients of each deviation."""
+        return known.value, known.gradients
+
     def solve(self, mean, known, b, stop):
         """M^-1 b with the Fisher metric at the mean, or with the inverse that was given.
 

@@ -19,6 +19,7 @@ def settled(**changes):
         "noise": 0.01,
         "newton_status": int(Status.CONVERGED),
         "decrement": 1e-5,
+        "restart": False,
     }
     return [record, {**record, **changes}]
 
@@ -31,9 +32,21 @@ def test_small_shift_and_noise_is_convergence():
     assert plan().next(settled()) is Status.CONVERGED
 
 
-def test_mean_that_is_stuck_is_not_converged():
+def test_mean_that_is_stuck_is_not_converged_but_tries_once_without_coordinates():
     stuck = settled(shift=0.0, newton_status=int(Status.NO_DESCENT), decrement=5.0)
-    assert plan().next(stuck) is Status.NO_DESCENT
+    again = plan().next(stuck)
+    assert isinstance(again, Settings) and again.restart and not again.centre and again.beta < 1
+    more = plan().next([*stuck, {**stuck[0], "restart": True}, settled(shift=0.3)[1]])
+    assert isinstance(more, Settings) and not more.restart and not more.centre
+    assert plan().next([*stuck, {**stuck[0], "restart": True}, stuck[1]]) is Status.NO_DESCENT
+
+
+def test_mean_that_wanders_for_long_begins_anew():
+    wandering = settled(shift=8.0)[1:] * 4
+    again = plan().next(wandering)
+    assert isinstance(again, Settings) and again.restart
+    calmer = plan().next([*wandering[:3], *settled(shift=0.5)[1:]])
+    assert isinstance(calmer, Settings) and not calmer.restart
 
 
 def test_failed_line_search_at_the_accuracy_of_the_arithmetic_is_convergence():

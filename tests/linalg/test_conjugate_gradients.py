@@ -120,3 +120,13 @@ def test_preconditioner_and_warm_start_save_iterations(x64):
 def test_nan_is_reported():
     _, report = solve(lambda v: v * jnp.nan, jnp.ones((2, 3)))
     assert set(map(int, report.status)) == {Status.NOT_FINITE}
+
+
+def test_unchecked_solve_is_the_same_without_the_last_product(x64):
+    matrix = jnp.asarray(spread_matrix())
+    b = jnp.asarray(np.random.default_rng(1).normal(size=(1, 120)))
+    checked, unchecked = (solve(lambda v: times(v, matrix), b, stop=Stop(1e-6), check=c) for c in (True, False))
+    np.testing.assert_allclose(checked[0], unchecked[0], rtol=1e-12)
+    np.testing.assert_allclose(checked[1].residual, unchecked[1].residual, rtol=1e-3)
+    with pytest.raises(ValueError, match="not coupled"):
+        solve(lambda v: times(v, matrix), b, coupled=True, check=False)

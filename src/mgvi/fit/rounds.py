@@ -69,9 +69,9 @@ def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs,
     """Minimise the sampled KL over the mean; also the gradient of each pair."""
     fixed = (problem, deviations, knobs.beta, free, inverse, preconditioner, antithetic)
     objective = SampledKL(*fixed, knobs.pairs, batch)
-    new, known, newton_report = minimizer.minimize(objective, mean, knobs.newton)
-    finite = jnp.isfinite(known.value) & (newton_report.status != Status.NOT_FINITE)
-    return new, known.gradients, _Moved(known.value, newton_report, finite)
+    new, (value, pairs), newton_report = minimizer.minimize(objective, mean, knobs.newton)
+    finite = jnp.isfinite(value) & (newton_report.status != Status.NOT_FINITE)
+    return new, pairs, _Moved(value, newton_report, finite)
 
 
 @jax.jit

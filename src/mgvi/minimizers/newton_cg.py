@@ -27,7 +27,11 @@ class Objective(Protocol):
     """What a minimizer needs to know."""
 
     def gradient(self, x: Any, /) -> tuple[Any, Any]:
-        """Gradient at x, and anything else that is known there and of interest at the end."""
+        """Gradient at x, and anything else that is known there."""
+        ...
+
+    def kept(self, known: Any, /) -> Any:
+        """What of that is of interest at the end."""
         ...
 
     def solve(self, x: Any, known: Any, b: Any, stop: Stop, /) -> tuple[Any, Any]:
@@ -73,6 +77,9 @@ class NewtonCG:
     ...     def gradient(self, x):
     ...         return 5.0 * (x - 2.0), None
     ...
+    ...     def kept(self, known):
+    ...         return known
+    ...
     ...     def solve(self, x, known, b, stop):
     ...         return b / 5.0, 1
     ...
@@ -84,7 +91,7 @@ class NewtonCG:
     """
 
     def minimize(self, objective: Objective, x: Any, limits: Limits) -> tuple[Any, Any, NewtonReport]:
-        """The minimum from x on, what `objective.gradient` had to say at the last point but one, and a report."""
+        """The minimum from x on, what `objective` kept of the last point but one, and a report."""
         zero = jnp.zeros(())
 
         def advance(state):
@@ -113,16 +120,16 @@ class NewtonCG:
                 decrease=report.decrease - jnp.where(move, change, 0.0),
                 status=code,
             )
-            return x, known, secants, report, code == _GOES_ON
+            return x, objective.kept(known), secants, report, code == _GOES_ON
 
         none = jnp.zeros((), int)
         report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON)
-        known = jax.tree.map(
-            lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda x: objective.gradient(x)[1], x)
+        kept = jax.tree.map(
+            lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda x: objective.kept(objective.gradient(x)[1]), x)
         )
-        start = (x, known, _Secants.none(x), report, jnp.array(True))
-        x, known, _, report, _ = lax.while_loop(lambda s: s[-1], advance, start)
-        return x, known, report
+        start = (x, kept, _Secants.none(x), report, jnp.array(True))
+        x, kept, _, report, _ = lax.while_loop(lambda s: s[-1], advance, start)
+        return x, kept, report
 
 
 class _Secants(NamedTuple):

@@ -1,0 +1,109 @@
+"""The sampled KL: deviations in batches and filled up, and information averaged over samples."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import mgvi
+from mgvi.minimizers import Limits, NewtonCG
+from mgvi.objective import SampledKL
+from mgvi.problem import averaged_information, tempered_metric
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+
+
+def logistic(y, family="logits"):
+    w = numpyro.sample("w", dist.Normal(0.0, 2.0).expand([3]).to_event(1))
+    eta = jnp.asarray(X) @ w
+    numpyro.sample(
+        "y", dist.Bernoulli(logits=eta) if family == "logits" else dist.Bernoulli(jax.nn.sigmoid(eta)), obs=y
+    )
+
+
+def problem(family="logits"):
+    return mgvi.from_numpyro(logistic, jnp.asarray(X[:, 0] > 0.3, int), family)
+
+
+MEAN = {"w": np.array([0.7, -0.2, 0.4])}
+DEVIATIONS = {"w": np.random.default_rng(1).normal(size=(6, 3))}
+FREE = {"w": np.ones(())}
+
+
+@pytest.mark.parametrize("antithetic", [False, True])
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_batches_of_filled_up_deviations_give_the_same_objective(x64, antithetic, batch):
+    rest = jnp.zeros((6, 3))
+    filled = {"w": jnp.concatenate([DEVIATIONS["w"], rest])}
+    whole = SampledKL(problem(), DEVIATIONS, 0.5, FREE, antithetic=antithetic)
+    parts = SampledKL(problem(), filled, 0.5, FREE, antithetic=antithetic, count=jnp.asarray(6), batch=batch)
+    found = []
+    for objective in (whole, parts):
+        gradient, known = objective.gradient(MEAN)
+        change = objective.change(MEAN, known, {"w": jnp.array([0.3, 0.1, -0.2])})(0.7)
+        found.append((gradient["w"], known.value, known.gradients["w"][:6], known.information["y"], change))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert not np.any(parts.gradient(MEAN)[1].gradients["w"][6:])
+
+
+def test_change_is_the_difference_and_the_gradient_its_derivative(x64):
+    objective = SampledKL(problem(), DEVIATIONS, 1.0, FREE, antithetic=True)
+    step = {"w": jnp.array([0.3, 0.1, -0.2])}
+    gradient, known = objective.gradient(MEAN)
+    change = objective.change(MEAN, known, step)
+    there = objective.gradient({"w": MEAN["w"] + step["w"]})[1]
+    np.testing.assert_allclose(change(1.0), there.value - known.value, rtol=1e-10)
+    np.testing.assert_allclose((change(1e-5) - change(-1e-5)) / 2e-5, gradient["w"] @ step["w"], rtol=1e-6)
+
+
+def test_averaged_information_is_that_of_the_samples_with_the_jacobian_at_the_mean(x64):
+    here = problem()
+    known = averaged_information(here, MEAN, DEVIATIONS)
+    points = 2.0 * (MEAN["w"] + DEVIATIONS["w"]) @ X.T
+    expected = np.mean(jax.nn.sigmoid(points) * jax.nn.sigmoid(-points), axis=0)
+    np.testing.assert_allclose(known["y"], expected, rtol=1e-12)
+    metric = tempered_metric(here, MEAN, known, 1.0, FREE)
+    dense = np.eye(3) + 4.0 * X.T @ (expected[:, None] * X)
+    found = jax.vmap(lambda v: metric.mv({"w": v})["w"])(jnp.eye(3))
+    np.testing.assert_allclose(found, dense, rtol=1e-12)
+
+
+def test_averaged_information_of_logits_is_the_averaged_hessian(x64):
+    """What the best Gaussian has as its precision, so that saturated data do not run away."""
+    here = problem()
+    hessian = jax.vmap(lambda d: jax.hessian(lambda w: here.neg_log_density({"w": w}))(MEAN["w"] + d))(DEVIATIONS["w"])
+    metric = tempered_metric(here, MEAN, averaged_information(here, MEAN, DEVIATIONS), 1.0, FREE)
+    found = jax.vmap(lambda v: metric.mv({"w": v})["w"])(jnp.eye(3))
+    np.testing.assert_allclose(found, np.mean(hessian, axis=0), rtol=1e-10)
+
+
+def test_information_in_other_parameters_stays_that_at_the_mean(x64):
+    assert averaged_information(problem("probs"), MEAN, DEVIATIONS) == {}
+
+
+class Stretched:
+    """A quadratic whose curvature is taken for 1 in all directions."""
+
+    curvature = np.array([1.0, 12.0, 0.3, 40.0, 5.0])
+
+    def gradient(self, x):
+        return self.curvature * (x - 1.0), None
+
+    def kept(self, known):
+        return known
+
+    def solve(self, x, known, b, stop):
+        return b, 1
+
+    def change(self, x, known, step):
+        return lambda length: jnp.sum(self.curvature * length * step * (0.5 * length * step + x - 1.0))
+
+
+def test_steps_learn_the_curvature_that_the_metric_lacks(x64):
+    """Without learning, a step would have to be shorter than 1/20, and hundreds of them would be needed."""
+    x, _, report = NewtonCG().minimize(Stretched(), jnp.zeros(5), Limits(steps=40, decrement=1e-12))
+    np.testing.assert_allclose(x, 1.0, atol=1e-4)
+    assert int(report.status) == 0 and int(report.steps) < 30
