@@ -1,8 +1,9 @@
 """Predict a hidden part of a map of heather.
 
 A map of 200 by 100 pixels says where heather grows. Its pixels are Bernoulli numbers whose log odds are a level and a
-field with a learned power spectrum. A block of pixels is hidden from the fit and predicted. The program paints map,
-probability and uncertainty to `out/heather.png`. It reads `mgvi.datasets.heather()`.
+field with a learned power spectrum. Its sd is held fixed: a map without noise says no more of it than that it is large.
+A block of pixels is hidden from the fit and predicted. The program paints map, probability and uncertainty to
+`out/heather.png`. It reads `mgvi.datasets.heather()`.
 """
 
 import sys

@@ -46,6 +46,7 @@ _ADVICE = {
     "arithmetic, or the model has kinks; enable float64 to tell which.",
     Status.TIME_LIMIT: "The time limit came first: continue from the checkpoint, or raise it.",
     Status.INTERRUPTED: "Interrupted by the user: continue from the checkpoint.",
-    Status.NOISY: "The mean stays uncertain however many samples are used, because a few of them dominate the sampled "
-    "KL: a funnel or a heavy tail that no Gaussian describes. Check against NUTS, or use a prior with lighter tails.",
+    Status.NOISY: "With the most samples the mean of some parameter is still uncertain by a good part of its sd: see "
+    "`noise` in the history. In a small problem a few of them dominate: a funnel or a heavy tail that no Gaussian "
+    "describes; check against NUTS. In a large one compare seeds, or give a `schedule` with more pairs.",
 }

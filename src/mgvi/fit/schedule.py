@@ -120,7 +120,7 @@ class Automatic:
         if spread is not None:
             self._base, self.most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
         else:
-            self._base, self.most = (8, 32) if size < 300_000 else (4, 8)
+            self._base, self.most = (8, 32) if size < 300_000 else (8, 8)
         # The first rounds need not be precise; a second number of pairs is worth compiling for where data are many.
         self._first = 8 if spread is not None and size >= 5_000 else self._base
         self.batch = self._base  # what pairs are multiples of, for large problems
@@ -182,11 +182,12 @@ class Automatic:
         if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > 1e-3 * self._latents:
             return Status.NO_DESCENT
         shift, noise = last["shift"], last["noise"] or 0.0
-        if shift > min(max(noise, self._tolerance), 10 * self._tolerance):
+        few = last["pairs"] < self.most
+        if shift > min(max(noise, self._tolerance), (20 if few else 10) * self._tolerance):
             return self._settling(last["pairs"], shift=shift)
         if noise <= 2 * self._tolerance:
             return Status.CONVERGED
-        if last["pairs"] < self.most:
+        if few:
             return self._settling(min(4 * last["pairs"], self.most), shift=1.0)  # later rounds solve on from there
         calm = [r for r in history[-_HOVER:] if r["pairs"] == last["pairs"] and r["shift"] <= 10 * self._tolerance]
         if len(calm) < _HOVER:
@@ -239,7 +240,7 @@ class Automatic:
             draw_residual=1e-4,
             draw_energy=min(max(0.1, shift), 10.0),
             draw_cg=self._cg,
-            newton_steps=15,
+            newton_steps=15 if self._dense else 10,
             newton_decrement=1e-4 if self._dense else 0.05,
             newton_cg=self._cg,
             newton_residual=0.01,
