@@ -26,7 +26,7 @@ from mgvi.diagnostics import Trace, predictive_log_likelihood
 METHODS = ("mgvi", "advi_meanfield", "map", "laplace")
 GROUPS = {"a": ("age", 4), "b": ("edu", 4), "c": ("age_edu", 16), "d": ("state", 51), "e": ("region", 5)}
 SIZES: dict[str, dict[str, Any]] = {
-    "small": {"every": 8, "mgvi": {"max_rounds": 12}, "advi_meanfield": {"max_steps": 20_000}},
+    "small": {"every": 8, "mgvi": {"max_rounds": 30}, "advi_meanfield": {"max_steps": 20_000}},
     "paper": {"every": 1},
 }
 HELD_OUT = 0.1

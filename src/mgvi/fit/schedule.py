@@ -45,7 +45,6 @@ PAPER = (
 )
 
 _HOVER = 4  # rounds with the most pairs that only tremble
-_PATIENCE, _ASTRAY = 4, 3.0  # rounds after which a small problem whose mean still moves by so many sds has gone astray
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
 
@@ -135,7 +134,7 @@ class Automatic:
         begin = max((i for i, r in enumerate(history) if r["restart"]), default=0)
         history, again = history[begin:], begin > 0
         step = self._next(history) if history else self._tempering(1e-4)
-        if self._dense and not again and self._is_astray(history, step):
+        if self._dense and not again and history and self._is_astray(history[-1]):
             # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
         if again and isinstance(step, Settings):
@@ -162,11 +161,9 @@ class Automatic:
             return Status.NOISY if noise > 4 * self._tolerance else Status.CONVERGED
         return self._settling(min(4 * last["pairs"], self.most))
 
-    def _is_astray(self, history, step) -> bool:
-        """Whether a small problem has been led astray by its coordinates."""
-        whole = [r for r in history if r["beta"] == 1 and r["measure_noise"]]
-        stuck = step is Status.NO_DESCENT and history[-1]["decrement"] > 1
-        return stuck or (len(whole) >= _PATIENCE and min(r["shift"] for r in whole[-2:]) > _ASTRAY)
+    def _is_astray(self, last) -> bool:
+        """Whether a small problem has been led astray by its coordinates: stuck where the KL is far from flat."""
+        return last["beta"] == 1 and last["newton_status"] == Status.NO_DESCENT and last["decrement"] > 1
 
     def _is_settled(self, last, weight) -> bool:
         """Whether neither mean nor deviations are farther from where they lead to than they may be."""
