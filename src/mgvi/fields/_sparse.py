@@ -12,7 +12,6 @@ import numpy as np
 
 from mgvi._linear import Pair, linear
 
-_UNROLL = 32  # vectors that are multiplied one by one on a CPU
 _WIDTH = 32  # longest row of a gather; longer sums are made in stages
 
 

@@ -99,7 +99,8 @@ class Automatic:
     """Tempers the likelihood in, settles the mean on a fixed set of samples, and adds samples while noise dominates.
 
     The curvature that a small problem's deviations are drawn from is the Hessian averaged over those of the last round,
-    which is that of the best Gaussian; large problems take the Fisher metric at the mean, as the paper does. Both adapt
+    which is that of the best Gaussian; large problems take the Fisher metric at the mean, as the paper does, with the
+    information of some families of data averaged over those deviations. Both adapt
     their coordinates to hierarchies (see `mgvi.coordinates`), without which scales collapse or come out too certain.
 
     Parameters
