@@ -21,7 +21,7 @@ def classification(size: int, seed: int = 0):
     white = (np.indices((size, size)) // max(size // 16, 1)).sum(axis=0) % 2 == 0
 
     def model(data, white):
-        spectrum = smooth_spectrum("p", grid, sd=(1.0, 0.5), slope=(-3.0, 0.5), smoothness=(0.5, 0.5))
+        spectrum = smooth_spectrum("p", grid, sd=(1.0, 0.5), slope=(-3.0, 0.5))
         s = numpyro.sample("s", StationaryField(grid, spectrum))
         numpyro.deterministic("rate", jax.nn.sigmoid(2 * s))
         numpyro.sample("data", dist.Bernoulli(logits=2 * s).mask(white), obs=data)
@@ -52,7 +52,7 @@ def measure(size: int, time_limit: float = 600.0) -> dict:
     }
 
 
-def run(sizes=(128, 256, 512, 1024)):
+def run(sizes=(128, 256, 512, 1024, 2048)):
     """A row for each size, and one with the exponent of the time without compilation against the pixels."""
     rows = []
     for size in sizes:

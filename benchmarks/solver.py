@@ -56,7 +56,8 @@ def run() -> Iterator[dict]:
         exact, _ = draws[True].draw(mean, keys, Stop(1e-12, 0.0, 10_000), preconditioner=block)
         names = global_sites(problem.latent)
         sd = {name: np.sqrt(np.mean(np.square(exact[name]), axis=0)) for name in names}
-        ways = {"none": None, "diagonal": Preconditioner(diagonal), "diagonal and block": block}
+        small, _ = draws[True].preconditioner(mean, diagonal=diagonal, thorough=False)
+        ways = {"none": None, "diagonal": Preconditioner(diagonal), "block of global sites": small, "and more": block}
         for way, preconditioner in ways.items():
             for coupled, drawer in draws.items():
                 for iterations in (40, 160):

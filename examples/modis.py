@@ -17,6 +17,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from scipy.stats import norm
+from scipy.stats import t as student_t
 
 import mgvi
 from mgvi import datasets
@@ -26,8 +28,8 @@ SEED = 1
 PICTURE = Path("out") / "modis.png"
 
 
-def model(data, seen, grid, trends):
-    trend = numpyro.sample("trend", dist.Normal(0.0, 10.0).expand([3]).to_event(1))
+def model(data, seen, grid, trends, scale):
+    trend = numpyro.sample("trend", dist.Normal(0.0, scale).expand([3]).to_event(1))
     spectrum = smooth_spectrum("power", grid, sd=(3.0, 3.0), slope=(-3.0, 1.0))
     field = numpyro.sample("field", StationaryField(grid, spectrum))
     temperature = numpyro.deterministic("temperature", jnp.tensordot(trend, trends, 1) + grid.crop(field))
@@ -40,10 +42,12 @@ def print_report(posterior, truth, level, hidden, seconds):
     mean = posterior.mean["temperature"][hidden] + level
     sd = np.sqrt(posterior.sd["temperature"][hidden] ** 2 + np.mean(posterior.samples["noise"]) ** 2)
     z = (truth[hidden] - mean) / sd
-    density, below = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi), 0.5 * (1 + np.vectorize(math.erf)(z / math.sqrt(2)))
-    crps = np.mean(sd * (z * (2 * below - 1) + 2 * density - 1 / math.sqrt(math.pi)))
+    crps = np.mean(sd * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / math.sqrt(math.pi)))
     print(f"hidden pixels: {hidden.sum()}, RMSE {np.sqrt(np.mean((sd * z) ** 2)):.3f}, CRPS {crps:.3f}")
-    print(f"coverage of the 95 % predictive interval: {np.mean(np.abs(z) < 1.96):.3f}")
+    # The sd is that of few samples, which come in antithetic pairs: Student's interval allows for that.
+    wide = student_t(len(posterior) // 2).ppf(0.975)
+    print(f"coverage of the 95 % predictive interval: {np.mean(np.abs(z) < wide):.3f} (mean +- {wide:.2f} sd)")
+    print(f"coverage of mean +- 1.96 sd: {np.mean(np.abs(z) < 1.96):.3f}")
     print(f"noise: {posterior.mean['noise']:.3f} +- {posterior.sd['noise']:.3f}")
     rounds, compiling = len(posterior.history), sum(r["compile_seconds"] for r in posterior.history)
     print(f"fit: {posterior.status.name}, {rounds} rounds, {seconds:.1f} s, of which {compiling:.1f} s compilation")
@@ -80,11 +84,12 @@ def main():
     level = modis.train[seen].mean()
     rows, columns = (np.linspace(-1, 1, n) for n in seen.shape)
     trends = np.stack([np.ones(seen.shape), *np.meshgrid(rows, columns, indexing="ij")])
-    grid = Grid(seen.shape, periodic=False, padding=0.2)
-    problem = mgvi.from_numpyro(model, jnp.asarray(modis.train[seen] - level, float), seen, grid, jnp.asarray(trends))
+    grid = Grid(seen.shape, periodic=False)
+    data = jnp.asarray(modis.train[seen] - level, float)
+    problem = mgvi.from_numpyro(model, data, seen, grid, jnp.asarray(trends), float(data.std()))
     print(problem)
     start = time.perf_counter()
-    posterior = mgvi.fit(problem, seed=SEED, time_limit=180)
+    posterior = mgvi.fit(problem, seed=SEED, time_limit=200)
     seconds = time.perf_counter() - start
 
     print_report(posterior, modis.full, level, hidden, seconds)

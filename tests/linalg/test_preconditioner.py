@@ -3,10 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
+import mgvi
 from mgvi import _tree
+from mgvi.fields import Grid, Matern, StationaryField, select
 from mgvi.linalg import Preconditioner, Stop, block_preconditioner, global_sites, solve, sub_blocks
+from mgvi.samplers import MGVI, Draws
 
 LOCAL, GLOBAL, DATA = 400, 3, 350
 
@@ -34,16 +39,64 @@ def parts(dtype):
     return mv, {"a": jnp.diag(M)[:GLOBAL], "s": jnp.diag(M)[GLOBAL:]}
 
 
+def stack(count):
+    like = jax.tree.map(lambda s: jax.ShapeDtypeStruct((count, *s.shape), s.dtype), LIKE)
+    return _tree.random_normal(jax.random.key(0), like)
+
+
 def test_block_is_that_of_the_metric_and_its_inverse_is_applied():
     mv, diagonal = parts(np.float32)
-    found, block = block_preconditioner(mv, diagonal, global_sites(LIKE))
+    found, block = block_preconditioner(mv, diagonal, global_sites(LIKE), thorough=False)
     np.testing.assert_allclose(block, metric()[:GLOBAL, :GLOBAL], rtol=1e-4)
-    b = _tree.random_normal(
-        jax.random.key(0), jax.tree.map(lambda s: jax.ShapeDtypeStruct((2, *s.shape), s.dtype), LIKE)
-    )
+    b = stack(2)
     applied = found.apply(b)
     np.testing.assert_allclose(applied["a"] @ block, b["a"], rtol=0.05, atol=0.05)
-    np.testing.assert_allclose(applied["s"], b["s"] / diagonal["s"], rtol=1e-6)
+    np.testing.assert_allclose(applied["s"], b["s"] / diagonal["s"], rtol=1e-5)
+
+
+def test_largest_entries_are_in_the_block_if_it_is_thorough():
+    jax.config.update("jax_enable_x64", True)
+    try:
+        mv, diagonal = parts(np.float64)
+        found, block = block_preconditioner(mv, diagonal, global_sites(LIKE))
+        np.testing.assert_allclose(block, metric()[:GLOBAL, :GLOBAL], rtol=1e-12)
+        chosen = np.argsort(-np.diag(metric())[GLOBAL:])[:128]
+        b = jax.tree.map(lambda x: x.astype(float), stack(2))
+        rows = np.asarray(_tree.to_rows(b))
+        inside = np.concatenate([np.arange(GLOBAL), GLOBAL + chosen])
+        expected = rows / np.diag(metric())
+        expected[:, inside] = np.linalg.solve(metric()[np.ix_(inside, inside)], rows[:, inside].T).T
+        np.testing.assert_allclose(_tree.to_rows(found.apply(b)), expected, rtol=1e-8)
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+def test_a_trend_and_a_field_with_gaps_need_the_largest_entries():
+    grid = Grid((32, 48), periodic=False, padding=0.5)
+    seen = np.ones(grid.shape, bool)
+    seen[8:24, 10:30] = False
+
+    def model(data):
+        trend = numpyro.sample("trend", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
+        s = numpyro.sample("s", StationaryField(grid, Matern(0.5, 50.0, 3.0)))
+        level = trend[0] + trend[1] * jnp.linspace(-1, 1, 48)
+        numpyro.sample("data", dist.Normal(select(Grid(seen.shape), seen)(level + grid.crop(s)), 0.2), obs=data)
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        problem = mgvi.from_numpyro(model, jnp.zeros(int(seen.sum())))
+        mean = _tree.zeros(problem.latent)
+        draws = Draws(problem, MGVI(), 4, dense=False)
+        keys = draws.keys(1, 1, 4)
+        iterations = {}
+        for thorough in (False, True):
+            preconditioner, _ = draws.preconditioner(mean, thorough=thorough)
+            _, report = draws.draw(mean, keys, Stop(1e-4, 0.0, 2000), preconditioner=preconditioner)
+            assert int(report.status.max()) == 0
+            iterations[thorough] = int(report.iterations.max())
+        assert iterations[True] < 0.4 * iterations[False]
+    finally:
+        jax.config.update("jax_enable_x64", False)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -139,7 +139,8 @@ class _Fit:
         first = self._plan.next([])
         batch = min(keys_at_once(problem), first.pairs) if isinstance(first, Settings) else 1
         draws = self._draws = Draws(problem, sampler, batch, self._drawn, None if schedule == "auto" else False)
-        self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving, self._plan.batch)
+        minimizer = NewtonCG(memory=0) if draws.dense else NewtonCG()  # a Hessian has no more to learn
+        self._rounds = Rounds(problem, sampler, minimizer, draws, moving, self._plan.batch)
         self.history: list[dict] = []
         self.state = self._rounds.start(draws.keys(seed, _SETTLE, first.pairs if isinstance(first, Settings) else 1))
         self.settings = {

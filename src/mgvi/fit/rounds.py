@@ -252,7 +252,8 @@ class Rounds:
                 mean, coordinates, diagonal = compiled.call(_recentred_large, *arguments)
                 state = state._replace(mean=mean, coordinates=coordinates)
                 self._draws.problem = self._problem.in_coordinates(coordinates)
-            preconditioner, block = self._draws.preconditioner(state.mean, settings.beta, known, diagonal)
+            fixed = (state.mean, settings.beta, known, diagonal, settings.thorough)
+            preconditioner, block = self._draws.preconditioner(*fixed)
             block = {"metric": block}
         start = None if settings.fresh else state.deviations
         fixed = (state.mean, keys, stop, settings.beta, known, preconditioner)

@@ -65,6 +65,7 @@ class Settings:
     fresh: bool = True  # new keys this round, or those of the rounds before
     measure_noise: bool = False
     precondition: bool = False  # by an estimate of the metric's diagonal
+    thorough: bool = False  # precondition the latents that data know best by a matrix too
     centre: bool = False  # adapt the coordinates of sites whose scale depends on other latents
     restart: bool = False  # begin anew, from the prior
     # Pairs of the last round over which a small problem's curvature, or the information of a large problem's data, is
@@ -77,6 +78,11 @@ class Settings:
     def to_json(self) -> dict:
         """As a dict of plain values."""
         return asdict(self)
+
+
+def _was_long(record) -> bool:
+    """Whether the solves of a round took more products than a larger preconditioner."""
+    return record["newton_cg"] > 60 or record["draw_cg"] > 15
 
 
 class Staged:
@@ -138,6 +144,8 @@ class Automatic:
         if self._dense and not again and history and self._is_astray(history[-1]):
             # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
+        if not self._dense and isinstance(step, Settings) and any(map(_was_long, history)):
+            step = replace(step, thorough=True)
         if again and isinstance(step, Settings):
             step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
         return step

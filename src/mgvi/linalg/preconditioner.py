@@ -1,7 +1,11 @@
-"""An approximate inverse of a metric: a diagonal for the many latents, a matrix for the few that they share.
+"""An approximate inverse of a metric: a diagonal for most latents, a matrix for few.
 
 A product, the diagonal and the names of the small sites come in; a `Preconditioner` goes out.
 It must not know what the sites stand for.
+
+The few are the small sites, which many others share, and of the large ones the entries with the largest diagonal. Where
+data have gaps, or a trend competes with the long waves of a field, nothing is known of some sums of these; conjugate
+gradients would find them last, or never.
 """
 
 from collections.abc import Callable
@@ -15,10 +19,11 @@ from mgvi import _tree
 
 _SITE = 128  # entries of a site that counts as global
 _TOTAL = 256  # entries of all of them
+_CHOSEN = 128  # entries of other sites that the matrix is for as well
 
 
 class Preconditioner(NamedTuple):
-    """Divides by a diagonal; sites that it does not have are multiplied with a matrix, in the order of their names.
+    """Divides by a diagonal, or multiplies with a matrix: sites without a diagonal, then the chosen entries of others.
 
     Examples
     --------
@@ -30,15 +35,38 @@ class Preconditioner(NamedTuple):
 
     diagonal: dict[str, Any]
     inverse: Any = None
+    chosen: dict[str, Any] | None = None  # where they are in the flattened site
 
     def apply(self, stack):
         """An approximation of M^-1 on a stack of vectors."""
         out = {name: leaf / self.diagonal[name] for name, leaf in stack.items() if name in self.diagonal}
-        few = {name: leaf for name, leaf in stack.items() if name not in self.diagonal}
-        if few:
-            rows = jnp.matmul(_tree.to_rows(few), self.inverse, precision=lax.Precision.HIGHEST)
-            out |= _tree.from_rows(rows, jax.tree.map(lambda leaf: leaf[0], few))
-        return out
+        if self.inverse is None:
+            return out
+        few = {name: leaf[0] for name, leaf in stack.items() if name not in self.diagonal}
+        chosen = self.chosen or {}
+        return _placed(
+            jnp.matmul(_rows(stack, few, chosen), self.inverse, precision=lax.Precision.HIGHEST), few, chosen, out
+        )
+
+
+def _rows(stack, few, chosen):
+    """The entries that the matrix is for."""
+    whole = [_tree.to_rows({name: stack[name] for name in few})] if few else []
+    return jnp.concatenate(whole + [_flat(stack[name])[:, index] for name, index in sorted(chosen.items())], axis=1)
+
+
+def _placed(rows, few, chosen, others):
+    """The stack that has these entries, and other ones where the matrix has none."""
+    first = _tree.size(few)
+    out = {**others, **(_tree.from_rows(rows[:, :first], few) if few else {})}
+    for name, index in sorted(chosen.items()):
+        part, first = rows[:, first : first + index.size], first + index.size
+        out[name] = _flat(others[name]).at[:, index].set(part, unique_indices=True).reshape(others[name].shape)
+    return out
+
+
+def _flat(stack):
+    return stack.reshape(stack.shape[0], -1)
 
 
 def global_sites(latent: dict[str, Any]) -> tuple[str, ...]:
@@ -52,25 +80,32 @@ def global_sites(latent: dict[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def block_preconditioner(mv: Callable, diagonal: dict[str, Any], names: tuple[str, ...]) -> tuple[Preconditioner, Any]:
-    """The diagonal of a metric for most sites, and its block of the sites `names`; also that block.
+def block_preconditioner(
+    mv: Callable, diagonal: dict[str, Any], names: tuple[str, ...], thorough: Any = True
+) -> tuple[Preconditioner, Any]:
+    """The diagonal of a metric for most entries, its block for few; also the block of the sites `names`.
 
-    `mv` is the product with the metric, of single vectors.
+    `mv` is the product with the metric, of single vectors. If not `thorough`, only that of these sites is made by
+    products, and the other entries of the block are the diagonal's.
     """
-    if not names:
-        return Preconditioner(diagonal), jnp.zeros((0, 0))
     few = {name: diagonal[name] for name in names}
     many = {name: leaf for name, leaf in diagonal.items() if name not in names}
-    none = _tree.zeros(many)
+    each = {name: min(_CHOSEN // len(many), leaf.size) for name, leaf in many.items()}
+    chosen = {name: lax.top_k(leaf.ravel(), each[name])[1] for name, leaf in many.items() if each[name]}
+    none = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), many)
+    known = _rows(jax.tree.map(lambda leaf: leaf[None], diagonal), few, chosen)[0]
+    first, size = _tree.size(few), known.size
 
-    def column(row):
+    def add(i, block):
         """One of the block's columns, which are made one by one: many of them would fill the memory."""
-        product = mv({**none, **jax.tree.map(lambda x: x[0], _tree.from_rows(row[None], few))})
-        return _tree.to_rows({name: product[name][None] for name in names})[0]
+        unit = jnp.zeros((1, size), known.dtype).at[0, i].set(1)
+        product = mv(jax.tree.map(lambda x: x[0], _placed(unit, few, chosen, none)))
+        return block.at[i].set(_rows(jax.tree.map(lambda x: x[None], product), few, chosen)[0])
 
-    block = lax.map(column, jnp.eye(_tree.size(few), dtype=jnp.result_type(*few.values())))
-    block = 0.5 * (block + block.T)
-    return Preconditioner(many, _inverse(block)), block
+    block = lax.fori_loop(0, jnp.where(thorough, size, first), add, jnp.diag(known))
+    apart = (jnp.arange(size) < first)[:, None] != (jnp.arange(size) < first)
+    block = jnp.where(apart & ~jnp.asarray(thorough), 0, 0.5 * (block + block.T))
+    return Preconditioner(many, _inverse(block), chosen), block[:first, :first]
 
 
 def _inverse(block):

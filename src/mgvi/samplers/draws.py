@@ -60,9 +60,9 @@ def _diagonal(problem, mean, seed, known, beta, free):
 
 
 @jax.jit
-def _preconditioner(problem, mean, diagonal, known, beta, free):
+def _preconditioner(problem, mean, diagonal, known, beta, free, thorough):
     metric = tempered_metric(problem, mean, known, beta, free)
-    return block_preconditioner(metric.mv, diagonal, global_sites(problem.static.latent))
+    return block_preconditioner(metric.mv, diagonal, global_sites(problem.static.latent), thorough)
 
 
 @partial(jax.jit, static_argnames="sampler")
@@ -188,13 +188,13 @@ class Draws:
         arguments = (mean, number(seed), known or {}, number(beta), self.free)
         return self.problem.static.compiled.call(_diagonal, self.problem, *arguments)
 
-    def preconditioner(self, mean, beta=1.0, known=None, diagonal=None) -> tuple[Preconditioner, Any]:
+    def preconditioner(self, mean, beta=1.0, known=None, diagonal=None, thorough=True) -> tuple[Preconditioner, Any]:
         """An approximate inverse of the metric, for the solves at a mean, and the metric's block of global sites.
 
         `diagonal` is the metric's, if it is known.
         """
         diagonal = self.diagonal(mean, beta, known) if diagonal is None else diagonal
-        arguments = (mean, diagonal, known or {}, number(beta), self.free)
+        arguments = (mean, diagonal, known or {}, number(beta), self.free, np.asarray(thorough))
         return self.problem.static.compiled.call(_preconditioner, self.problem, *arguments)
 
     def draw(
