@@ -73,26 +73,29 @@ class SampledKL:
     def gradient(self, mean):
         """Gradient with respect to the mean, and what is known of the samples there."""
 
-        def add(total, i, deviations):
+        def add(sums, i, deviations):
+            gradient, total = sums
             samples = self._samples(mean, deviations)
             (values, (terms, told)), gradients = jax.vmap(jax.value_and_grad(self._one, has_aux=True))(samples)
             count = jax.tree.leaves(deviations)[0].shape[0]
             pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
-            return Known(
+            pairs = _tree.multiply(self.free, pairs)
+            plus = lambda a, b: a + jnp.sum(b, axis=0)
+            return jax.tree.map(plus, gradient, pairs), Known(
                 total.value + jnp.sum(values),
-                _placed(total.gradients, _tree.multiply(self.free, pairs), i),
+                _placed(total.gradients, pairs, i),
                 _placed(total.terms, terms, i),
-                jax.tree.map(lambda a, b: a + jnp.sum(b, axis=0), total.information, told),
+                jax.tree.map(plus, total.information, told),
             )
 
         terms, told = jax.eval_shape(lambda x: self._one(x)[1], mean)
         ways = 2 if self.antithetic else 1
         blank = lambda like, n: jax.tree.map(lambda leaf: jnp.zeros((*n, *leaf.shape), leaf.dtype), like)
         none = Known(jnp.zeros(()), blank(mean, (self._all,)), blank(terms, (ways * self._all,)), blank(told, ()))
-        known = self._fold(add, none)
+        gradient, known = self._fold(add, (_tree.zeros(mean), none))
         share = 1 / self._number
         known = known._replace(value=known.value * share, information=_tree.scale(share, known.information))
-        return jax.tree.map(lambda g: jnp.sum(g, axis=0) * (ways * share), known.gradients), known
+        return _tree.scale(ways * share, gradient), known
 
     def kept(self, known):
         """The KL, up to a constant, and the gradients of each deviation."""

@@ -20,6 +20,8 @@ def settled(**changes):
         "newton_status": int(Status.CONVERGED),
         "decrement": 1e-5,
         "restart": False,
+        "draw_cg": 5,
+        "newton_cg": 20,
     }
     return [record, {**record, **changes}]
 
@@ -87,6 +89,22 @@ def test_large_problem_adds_pairs_when_noise_dominates_progress():
     assert plan.next(large(shift=1.8, noise=3.0, pairs=8)).pairs == 8  # noisy, but far from where it leads to
     assert plan.next(large(shift=0.2, noise=0.3, pairs=8)).pairs == 32
     assert plan.next(large(shift=0.01, noise=0.05)) is Status.CONVERGED
+
+
+def test_large_problem_has_many_pairs_only_if_it_would_be_noisy_otherwise():
+    plan = Automatic(latents=20_000, data=20_000)
+    assert plan.next(large(shift=0.2, noise=0.6, pairs=32)).pairs == 128
+    assert plan.next(large(shift=0.2, noise=0.4, pairs=32)).pairs == 32
+    assert plan.next(4 * large(shift=0.2, noise=0.4, pairs=32)[1:]) is Status.CONVERGED
+    assert plan.next(4 * large(shift=0.2, noise=0.6, pairs=128)[1:]) is Status.NOISY
+
+
+@pytest.mark.parametrize("work", [{"newton_cg": 150}, {"draw_cg": 40}])
+def test_long_solves_of_a_large_problem_are_preconditioned_thoroughly_from_then_on(work):
+    plan = Automatic(latents=20_000, data=20_000)
+    long, short = large(shift=2.0, **work), large(shift=2.0)
+    assert plan.next(long + short).thorough
+    assert not plan.next(short + short).thorough
 
 
 def test_large_problem_ends_when_its_rounds_only_tremble():

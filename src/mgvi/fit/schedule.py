@@ -82,7 +82,7 @@ class Settings:
 
 def _was_long(record) -> bool:
     """Whether the solves of a round took more products than a larger preconditioner."""
-    return record["newton_cg"] > 60 or record["draw_cg"] > 15
+    return record["newton_cg"] > 100 or record["draw_cg"] > 30
 
 
 class Staged:
@@ -126,7 +126,7 @@ class Automatic:
         if spread is not None:
             self._base, self.most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
         else:
-            self._base, self.most = (8, 32) if size < 300_000 else (8, 8)
+            self._base, self.most = 8, 128 if size < 100_000 else 32 if size < 300_000 else 8
         # The first rounds need not be precise; a second number of pairs is worth compiling for where data are many.
         self._first = 8 if spread is not None and size >= 5_000 else self._base
         self.batch = self._base  # what pairs are multiples of, for large problems
@@ -188,7 +188,8 @@ class Automatic:
         if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > 1e-3 * self._latents:
             return Status.NO_DESCENT
         shift, noise = last["shift"], last["noise"] or 0.0
-        few = last["pairs"] < self.most
+        # More than 32 only if the fit would be noisy otherwise.
+        few = last["pairs"] < (self.most if noise > 10 * self._tolerance else min(self.most, 32))
         if shift > min(max(noise, self._tolerance), (20 if few else 10) * self._tolerance):
             return self._settling(last["pairs"], shift=shift)
         if noise <= 2 * self._tolerance:
