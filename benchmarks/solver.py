@@ -52,11 +52,11 @@ def run() -> Iterator[dict]:
         draws = {coupled: Draws(problem, MGVI(coupled=coupled), KEYS, dense=False) for coupled in (False, True)}
         keys = draws[True].keys(1, 5, KEYS)
         diagonal = draws[True].diagonal(mean)
-        block, _ = draws[True].preconditioner(mean, diagonal=diagonal)
+        block, _ = draws[True].preconditioner(mean, diagonal=diagonal, thorough=True)
         exact, _ = draws[True].draw(mean, keys, Stop(1e-12, 0.0, 10_000), preconditioner=block)
         names = global_sites(problem.latent)
         sd = {name: np.sqrt(np.mean(np.square(exact[name]), axis=0)) for name in names}
-        small, _ = draws[True].preconditioner(mean, diagonal=diagonal, thorough=False)
+        small, _ = draws[True].preconditioner(mean, diagonal=diagonal)
         ways = {"none": None, "diagonal": Preconditioner(diagonal), "block of global sites": small, "and more": block}
         for way, preconditioner in ways.items():
             for coupled, drawer in draws.items():

@@ -228,10 +228,10 @@ class _Fit:
         return result
 
     def _posterior(self, deviations, status, history) -> Posterior:
-        spread = known = None
+        spread, known, thorough = None, None, False
         if self.history:
             last = Settings(**{f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)})
-            small = self._draws.dense
+            small, thorough = self._draws.dense, last.thorough
             spread = self._rounds.spread(self.state, last) if small else None
             known = None if small else self._rounds.information(self.state, last)
         return Posterior(
@@ -240,7 +240,7 @@ class _Fit:
             deviations,
             history=history,
             status=status,
-            approximation=InverseMetric(self._sampler, self._drawn, spread, known),
+            approximation=InverseMetric(self._sampler, self._drawn, spread, known, thorough),
         )
 
 

@@ -6,7 +6,13 @@ Nothing here knows a model or data.
 
 from mgvi.linalg.conjugate_gradients import Report, Stop, solve
 from mgvi.linalg.dense import DenseMetric
-from mgvi.linalg.preconditioner import Preconditioner, block_preconditioner, global_sites, sub_blocks
+from mgvi.linalg.preconditioner import (
+    Preconditioner,
+    block_preconditioner,
+    global_sites,
+    some_entries,
+    sub_blocks,
+)
 
 __all__ = [
     "DenseMetric",
@@ -16,5 +22,6 @@ __all__ = [
     "block_preconditioner",
     "global_sites",
     "solve",
+    "some_entries",
     "sub_blocks",
 ]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from mgvi import _tree
@@ -80,18 +81,37 @@ def global_sites(latent: dict[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+def some_entries(
+    latent: dict[str, Any], names: tuple[str, ...], diagonal: dict[str, Any] | None = None
+) -> dict[str, np.ndarray]:
+    """Where the sites that are not in `names` have their largest diagonal, 128 places in all; any, if none is given."""
+    many = {name: leaf for name, leaf in latent.items() if name not in names}
+    sizes = {name: min(_CHOSEN // len(many), _tree.size(leaf)) for name, leaf in many.items()}
+    sizes = {name: size for name, size in sizes.items() if size}
+    if diagonal is None:
+        return {name: np.arange(size, dtype=np.int32) for name, size in sizes.items()}
+    # Found on the host: an accelerator would sort everything.
+    place = lambda name, size: np.argpartition(-np.ravel(np.asarray(diagonal[name])), size - 1)[:size]
+    return {name: np.sort(place(name, size)).astype(np.int32) for name, size in sizes.items()}
+
+
 def block_preconditioner(
-    mv: Callable, diagonal: dict[str, Any], names: tuple[str, ...], thorough: Any = True
+    mv: Callable,
+    diagonal: dict[str, Any],
+    names: tuple[str, ...],
+    chosen: dict[str, Any] | None = None,
+    thorough: Any = True,
 ) -> tuple[Preconditioner, Any]:
     """The diagonal of a metric for most entries, its block for few; also the block of the sites `names`.
 
-    `mv` is the product with the metric, of single vectors. If not `thorough`, only that of these sites is made by
-    products, and the other entries of the block are the diagonal's.
+    `mv` is the product with the metric, of single vectors; `chosen` are entries of other sites that are in the block
+    too. If not `thorough`, theirs are the diagonal's, and no products are made for them.
     """
+    chosen = chosen or {}
     few = {name: diagonal[name] for name in names}
     many = {name: leaf for name, leaf in diagonal.items() if name not in names}
-    each = {name: min(_CHOSEN // len(many), leaf.size) for name, leaf in many.items()}
-    chosen = {name: lax.top_k(leaf.ravel(), each[name])[1] for name, leaf in many.items() if each[name]}
+    if not few and not chosen:
+        return Preconditioner(many), jnp.zeros((0, 0))
     none = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), many)
     known = _rows(jax.tree.map(lambda leaf: leaf[None], diagonal), few, chosen)[0]
     first, size = _tree.size(few), known.size

@@ -55,6 +55,8 @@ class InverseMetric:
         at the mean.
     known : dict, optional
         Information of a large problem's data, by observed site, that takes the place of that at the mean.
+    thorough : bool
+        Whether solves are long enough for the larger preconditioner.
 
     Examples
     --------
@@ -69,6 +71,7 @@ class InverseMetric:
     free: dict[str, Any] | None = None
     spread: dict[str, Any] | None = None
     known: dict[str, Any] | None = None
+    thorough: bool = False
 
     @property
     def refusal(self) -> str | None:
@@ -86,7 +89,7 @@ class InverseMetric:
         else:
             preconditioner = None
             if self.sampler.draws:
-                preconditioner, _ = draws.preconditioner(mean, known=self.known)
+                preconditioner, _ = draws.preconditioner(mean, known=self.known, thorough=self.thorough)
             stop = _accurate(problem)
             deviations, report = draws.draw(mean, keys, stop, known=self.known, preconditioner=preconditioner)
             status = Status(int(report.status.max()))
@@ -101,14 +104,15 @@ class InverseMetric:
         """Groups of arrays and plain facts."""
         groups = {"spread": self.spread, "free": self.free, "known": self.known or None}
         facts = {"sampler": type(self.sampler).__name__, **dataclasses.asdict(self.sampler)}
-        return {name: tree for name, tree in groups.items() if tree is not None}, facts
+        return {name: tree for name, tree in groups.items() if tree is not None}, {**facts, "thorough": self.thorough}
 
     @classmethod
     def from_files(cls, arrays: dict[str, dict[str, Any]], facts: dict) -> "InverseMetric":
         """What `to_files` wrote."""
         options = dict(facts)
+        thorough = options.pop("thorough")
         sampler = {"MGVI": MGVI, "Point": Point}[options.pop("sampler")](**options)
-        return cls(sampler, arrays.get("free"), arrays.get("spread"), arrays.get("known"))
+        return cls(sampler, arrays.get("free"), arrays.get("spread"), arrays.get("known"), thorough)
 
 
 @dataclass(frozen=True)

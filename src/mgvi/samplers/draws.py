@@ -13,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi.linalg import DenseMetric, Preconditioner, Report, Stop, block_preconditioner, global_sites
+from mgvi.linalg import (
+    DenseMetric,
+    Preconditioner,
+    Report,
+    Stop,
+    block_preconditioner,
+    global_sites,
+    some_entries,
+)
 from mgvi.problem import Problem, averaged_information, expected_hessian, information_matrix, tempered_metric
 
 _FILL = 2**31 - 1  # tells keys that only fill a batch from all others
@@ -60,9 +68,9 @@ def _diagonal(problem, mean, seed, known, beta, free):
 
 
 @jax.jit
-def _preconditioner(problem, mean, diagonal, known, beta, free, thorough):
+def _preconditioner(problem, mean, diagonal, chosen, known, beta, free, thorough):
     metric = tempered_metric(problem, mean, known, beta, free)
-    return block_preconditioner(metric.mv, diagonal, global_sites(problem.static.latent), thorough)
+    return block_preconditioner(metric.mv, diagonal, global_sites(problem.static.latent), chosen, thorough)
 
 
 @partial(jax.jit, static_argnames="sampler")
@@ -188,13 +196,20 @@ class Draws:
         arguments = (mean, number(seed), known or {}, number(beta), self.free)
         return self.problem.static.compiled.call(_diagonal, self.problem, *arguments)
 
-    def preconditioner(self, mean, beta=1.0, known=None, diagonal=None, thorough=True) -> tuple[Preconditioner, Any]:
+    def preconditioner(self, mean, beta=1.0, known=None, diagonal=None, thorough=False) -> tuple[Preconditioner, Any]:
         """An approximate inverse of the metric, for the solves at a mean, and the metric's block of global sites.
 
-        `diagonal` is the metric's, if it is known.
+        `diagonal` is the metric's, if it is known. If `thorough`, the latents with the largest diagonal are in the
+        block too.
         """
         diagonal = self.diagonal(mean, beta, known) if diagonal is None else diagonal
-        arguments = (mean, diagonal, known or {}, number(beta), self.free, np.asarray(thorough))
+        names = global_sites(self.problem.latent)
+        chosen = {}
+        if thorough:
+            chosen = some_entries(self.problem.latent, names, diagonal)
+        elif jax.default_backend() == "cpu":  # room for them: there it is compilation that takes long
+            chosen = some_entries(self.problem.latent, names)
+        arguments = (mean, diagonal, chosen, known or {}, number(beta), self.free, np.asarray(thorough))
         return self.problem.static.compiled.call(_preconditioner, self.problem, *arguments)
 
     def draw(
