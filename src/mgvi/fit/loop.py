@@ -63,8 +63,8 @@ def fit(
     tolerance : float
         For "auto": the fit ends when no site's mean moves by more than this many posterior standard deviations in a
         round, nor by more than its own noise, and deviations have settled too; pairs are added while the standard error
-        of the mean due to their finite number is above twice the tolerance. A large problem also ends when its rounds
-        with the most pairs only tremble, by less than ten times this.
+        of the mean due to their finite number is above twice the tolerance. A large problem has more than 32 only if
+        that error is above ten times the tolerance, and also ends when its last rounds only tremble, by less than that.
     max_rounds, time_limit : int, float
         End the fit, with what it has, after so many rounds or seconds.
     callbacks : iterable of callable
@@ -139,8 +139,7 @@ class _Fit:
         first = self._plan.next([])
         batch = min(keys_at_once(problem), first.pairs) if isinstance(first, Settings) else 1
         draws = self._draws = Draws(problem, sampler, batch, self._drawn, None if schedule == "auto" else False)
-        minimizer = NewtonCG(memory=0) if draws.dense else NewtonCG()  # a Hessian has no more to learn
-        self._rounds = Rounds(problem, sampler, minimizer, draws, moving, self._plan.batch)
+        self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving, self._plan.batch)
         self.history: list[dict] = []
         self.state = self._rounds.start(draws.keys(seed, _SETTLE, first.pairs if isinstance(first, Settings) else 1))
         self.settings = {

@@ -20,6 +20,7 @@ from mgvi.status import Status
 _HALVINGS = 12
 _SHARE = 1e-4  # of the expected decrease that a step must deliver
 _GOES_ON = -1
+_MEMORY = 4  # steps that are remembered
 
 
 class Objective(Protocol):
@@ -68,11 +69,6 @@ class NewtonReport(NamedTuple):
 class NewtonCG:
     """Newton's method with a Fisher metric as curvature, conjugate gradients, and a backtracking line search.
 
-    Parameters
-    ----------
-    memory : int
-        Steps that are remembered for what they tell of the curvature beyond the metric.
-
     Examples
     --------
     >>> import jax, jax.numpy as jnp
@@ -94,8 +90,6 @@ class NewtonCG:
     [2. 2. 2.] 0
     """
 
-    memory: int = 4
-
     def minimize(self, objective: Objective, x: Any, limits: Limits) -> tuple[Any, Any, NewtonReport]:
         """The minimum from x on, what `objective` kept of the last point but one, and a report."""
         zero = jnp.zeros(())
@@ -103,20 +97,16 @@ class NewtonCG:
         def advance(state):
             x, _, secants, report, _ = state
             gradient, known = objective.gradient(x)
-            if secants is None:
-                direction, iterations = objective.solve(x, known, gradient, limits.cg)
-            else:
-                secants = secants.learn(gradient)
-                inner, alphas = secants.before(gradient)
-                outer, iterations = objective.solve(x, known, inner, limits.cg)
-                direction = secants.after(outer, alphas)
-            step = _tree.scale(-1.0, direction)
+            secants = secants.learn(gradient)
+            inner, alphas = secants.before(gradient)
+            outer, iterations = objective.solve(x, known, inner, limits.cg)
+            step = _tree.scale(-1.0, secants.after(outer, alphas))
             decrement = -_tree.dot(gradient, step)
             length, change, accepted = _line_search(objective.change(x, known, step), decrement)
             move = accepted & jnp.isfinite(decrement)
             step = jax.tree.map(lambda s: jnp.where(move, length * s, 0.0), step)
             x = _tree.add(x, step)
-            secants = None if secants is None else secants._replace(step=step, gradient=gradient)
+            secants = secants._replace(step=step, gradient=gradient)
             steps = report.steps + 1
             code = jnp.where(steps >= limits.steps, Status.ITERATION_LIMIT, _GOES_ON)
             code = jnp.where(accepted, code, Status.NO_DESCENT)
@@ -137,7 +127,7 @@ class NewtonCG:
         kept = jax.tree.map(
             lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda x: objective.kept(objective.gradient(x)[1]), x)
         )
-        start = (x, kept, _Secants.none(x, self.memory), report, jnp.array(True))
+        start = (x, kept, _Secants.none(x), report, jnp.array(True))
         x, kept, _, report, _ = lax.while_loop(lambda s: s[-1], advance, start)
         return x, kept, report
 
@@ -152,11 +142,9 @@ class _Secants(NamedTuple):
     gradient: Any
 
     @classmethod
-    def none(cls, x, count):
-        if not count:
-            return None
+    def none(cls, x):
         zeros = lambda *n: jax.tree.map(lambda leaf: jnp.zeros((*n, *leaf.shape), leaf.dtype), x)
-        return cls(zeros(count), zeros(count), jnp.zeros(count), zeros(), zeros())
+        return cls(zeros(_MEMORY), zeros(_MEMORY), jnp.zeros(_MEMORY), zeros(), zeros())
 
     def learn(self, gradient):
         """With the gradient after the last step."""
