@@ -1,7 +1,7 @@
 """Fill the gaps that clouds leave in a map of the surface temperature.
 
 A simulated map of 300 by 500 pixels is seen through a real cloud mask. The model is a linear trend, a field with a
-learned power spectrum, and noise of unknown size; none of its settings was chosen for this map. The program predicts
+learned power spectrum, and noise of unknown size; padding is the default, scales are the data's. The program predicts
 the hidden pixels, compares them with the truth and paints both to `out/modis.png`. It takes some minutes, reads
 `mgvi.datasets.modis()` and runs in double precision: there are a hundred thousand data for every global parameter.
 """
