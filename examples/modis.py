@@ -1,8 +1,8 @@
 """Fill the gaps that clouds leave in a map of the surface temperature.
 
 A simulated map of 300 by 500 pixels is seen through a real cloud mask. The model is a linear trend, a field with a
-learned power spectrum, and noise of unknown size; the prior of the trend has the sd of the data.
-The program predicts the hidden pixels, compares them with the truth and paints both to `out/modis.png`. It takes some minutes, reads
+learned power spectrum, and noise of unknown size; the prior of the trend has the sd of the data. The program predicts
+the hidden pixels, compares them with the truth and paints both to `out/modis.png`. It takes some minutes, reads
 `mgvi.datasets.modis()` and runs in double precision: there are a hundred thousand data for every global parameter.
 """
 
