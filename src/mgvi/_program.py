@@ -136,7 +136,6 @@ class Compiled:
         return self._programs[signature](*arguments)
 
 
-def compiled_for(size: int) -> Compiled:
-    """Compilation that suits a problem of so many numbers: a small one on a CPU takes longer to compile than to run."""
-    cheap = size < 20_000 and jax.default_backend() == "cpu"
-    return Compiled({"xla_backend_optimization_level": 1} if cheap else None)
+def compiled() -> Compiled:
+    """Compilation that suits the device: on a CPU the last optimisations take longer than they save, at any size."""
+    return Compiled({"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None)

@@ -99,3 +99,9 @@ def from_rows(rows, like):
 def on_host(tree):
     """A tree of NumPy arrays."""
     return jax.tree.map(np.asarray, jax.device_get(tree))
+
+
+def where_first(count, stack, other):
+    """The first `count` entries of a stack, and the rest of another."""
+    first = lambda a: (jnp.arange(a.shape[0]) < count).reshape(-1, *(1,) * (a.ndim - 1))
+    return jax.tree.map(lambda a, b: jnp.where(first(a), a, b), stack, other)

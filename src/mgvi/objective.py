@@ -56,7 +56,7 @@ class SampledKL:
         if self.batch is None or self.batch == self._all:
             return add(total, 0, self.deviations)
         count = self._all if self.count is None else self.count
-        some = lambda i: _taken(self.deviations, i, self.batch)
+        some = lambda i: taken(self.deviations, i, self.batch)
         return lax.fori_loop(0, count // self.batch, lambda i, total: add(total, i, some(i)), total)
 
     def _samples(self, mean, deviations):
@@ -127,7 +127,7 @@ class SampledKL:
             def add(total, i, deviations):
                 samples = self._samples(there, deviations)
                 terms = jax.vmap(lambda x: neg_log_likelihood_terms(self.problem, x, self.beta))(samples)
-                here = _taken(known.terms, i, jax.tree.leaves(samples)[0].shape[0])
+                here = taken(known.terms, i, jax.tree.leaves(samples)[0].shape[0])
                 return total + _total(_tree.subtract(terms, here))
 
             prior = length * _tree.dot(step, centre) + 0.5 * length**2 * _tree.dot(step, step)
@@ -136,7 +136,7 @@ class SampledKL:
         return at
 
 
-def _taken(stacked, i, size):
+def taken(stacked, i, size):
     """The i-th batch of a size."""
     return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, i * size, size), stacked)
 

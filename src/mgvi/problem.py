@@ -281,17 +281,21 @@ def tempered_metric(problem: Problem, mean: Latent, known: dict[str, Any], beta:
     return FisherMetric(lambda v: push(_tree.multiply(free, v)), problem.static.latent)
 
 
-def averaged_information(problem: Problem, mean: Latent, spread: Latent) -> dict[str, Any]:
-    """The information of data averaged over the points mean + spread.
+def averaged_information(problem: Problem, mean: Latent, deviations: Latent, count: Any) -> dict[str, Any]:
+    """The information of data averaged over points: the mean plus the first `count` deviations, and minus them.
 
     The Jacobian is left at the mean: that of a sample counts the sample's noise as if it told of a field's spectrum.
     """
     zero = jax.tree.map(
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(partial(information, problem), mean)
     )
-    add = lambda total, d: (_tree.add(total, information(problem, _tree.add(mean, d))), None)
-    total, _ = lax.scan(add, zero, spread)
-    return _tree.scale(1 / jax.tree.leaves(spread)[0].shape[0], total)
+
+    def add(i, total):
+        sign = 1 - 2 * (i % 2)
+        point = jax.tree.map(lambda m, d: m + sign * lax.dynamic_index_in_dim(d, i // 2, keepdims=False), mean, deviations)
+        return _tree.add(total, information(problem, point))
+
+    return _tree.scale(0.5 / count, lax.fori_loop(0, 2 * count, add, zero))
 
 
 def information_matrix(problem: Problem, mean: Latent) -> jax.Array:

@@ -14,7 +14,7 @@ import mgvi
 from mgvi.fields import Grid, StationaryField, smooth_spectrum
 
 SHAPE = (40, 48)
-LIMITS = (540, 110, 870)  # half as many again as were seen: products in draws and in Newton steps, gradients
+LIMITS = (360, 210, 630)  # half as many again as were seen: products in draws and in Newton steps, gradients
 
 
 def model(grid, data):

@@ -21,6 +21,7 @@ def settled(**changes):
         "decrement": 1e-5,
         "restart": False,
         "draw_cg": 5,
+        "newton_steps": 5,
         "newton_cg": 20,
     }
     return [record, {**record, **changes}]
@@ -99,7 +100,7 @@ def test_large_problem_has_many_pairs_only_if_it_would_be_noisy_otherwise():
     assert plan.next(4 * large(shift=0.2, noise=0.6, pairs=128)[1:]) is Status.NOISY
 
 
-@pytest.mark.parametrize("work", [{"newton_cg": 150}, {"draw_cg": 40}])
+@pytest.mark.parametrize("work", [{"newton_cg": 150, "newton_steps": 5}, {"draw_cg": 80}])
 def test_long_solves_of_a_large_problem_are_preconditioned_thoroughly_from_then_on(work):
     plan = Automatic(latents=20_000, data=20_000)
     long, short = large(shift=2.0, **work), large(shift=2.0)

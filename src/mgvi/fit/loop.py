@@ -137,9 +137,9 @@ class _Fit:
         self._drawn = {n: number(float(n not in point_estimates + constants)) for n in problem.latent}
         moving = {n: number(float(n not in constants)) for n in problem.latent}
         first = self._plan.next([])
-        batch = min(keys_at_once(problem), first.pairs) if isinstance(first, Settings) else 1
+        batch = min(keys_at_once(problem), self._plan.at_once)
         draws = self._draws = Draws(problem, sampler, batch, self._drawn, None if schedule == "auto" else False)
-        self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving, self._plan.batch)
+        self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving, self._plan)
         self.history: list[dict] = []
         self.state = self._rounds.start(draws.keys(seed, _SETTLE, first.pairs if isinstance(first, Settings) else 1))
         self.settings = {

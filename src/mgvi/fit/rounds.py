@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from mgvi import _tree
 from mgvi.fit.schedule import Settings
 from mgvi.linalg import Stop, global_sites, sub_blocks
 from mgvi.minimizers import Limits, NewtonReport
-from mgvi.objective import SampledKL
+from mgvi.objective import SampledKL, taken
 from mgvi.problem import Problem
 from mgvi.samplers import Draws, number, numbers, with_partners
 from mgvi.status import Status
@@ -53,6 +54,14 @@ class _Moved(NamedTuple):
     kl: Any
     newton: NewtonReport
     finite: Any
+
+
+class _Squares(NamedTuple):
+    """Mean squares over the pairs and entries of each site."""
+
+    deviations: dict[str, Any]
+    moves: dict[str, Any]  # to where a pair alone would have the mean, from where all do
+    changes: dict[str, Any]  # of the deviations
 
 
 class _Measured(NamedTuple):
@@ -101,31 +110,36 @@ def _recentred_large(problem, mean, diagonal, block):
     return standard, coordinates, diagonal
 
 
-@jax.jit
-def _measure_large(mean, new, old, deviations, pairs, preconditioner, count):
-    counts = jnp.arange(jax.tree.leaves(pairs)[0].shape[0]) < count
+@partial(jax.jit, static_argnames="batch")
+def _measure_large(mean, new, old, deviations, pairs, preconditioner, count, *, batch):
     average = jax.tree.map(lambda g: jnp.sum(g, axis=0) / count, pairs)
-    centred = jax.tree.map(lambda g, a: (g - a) * counts.reshape(-1, *(1,) * a.ndim).astype(g.dtype), pairs, average)
-    moves = centred if preconditioner is None else preconditioner.apply(centred)  # near enough for an estimate
-    return _measure(mean, new, old, deviations, moves, count, jnp, _FLOOR)
+    moved = lambda g: g if preconditioner is None else preconditioner.apply(g)  # near enough for an estimate
+    squares = lambda stack: {name: jnp.sum(d * d) / mean[name].size for name, d in stack.items()}
+
+    def add(i, sums):
+        was, now, some = (taken(stack, i, batch) for stack in (old, deviations, pairs))
+        scatter = moved(jax.tree.map(lambda g, a: g - a, some, average))
+        return _tree.add(sums, _Squares(squares(now), squares(scatter), squares(_tree.subtract(now, was))))
+
+    none = {name: jnp.zeros((), leaf.dtype) for name, leaf in mean.items()}
+    sums = lax.fori_loop(0, count // batch, add, _Squares(none, none, none))
+    step = squares(_tree.subtract(new, mean))
+    return _measure(step, _tree.scale(1 / count, sums), count, jnp, _FLOOR)
 
 
-def _measure(mean, new, old, deviations, moves, count, xp, floor=0.0) -> _Measured:
-    """How far a round went; `moves` is where each pair alone would move the mean, from where all do.
-
-    Stacks may be longer than `count`, by zeros.
-    """
-    mean_square = lambda stack: xp.mean(xp.sum(stack * stack, axis=0)) / count
-    rms = {name: xp.sqrt(mean_square(d)) for name, d in deviations.items()}
+def _measure(step, squares: _Squares, count, xp, floor=0.0) -> _Measured:
+    """How far a round went, from the mean square of the mean's step and those of its pairs."""
+    rms = {name: xp.sqrt(x) for name, x in squares.deviations.items()}
     # 1, the prior's, for a site that has no deviations.
     spread = {name: xp.where(r > 0, xp.maximum(r, floor), 1.0) for name, r in rms.items()}
-    shift = {name: xp.sqrt(xp.mean((new[name] - m) ** 2)) / spread[name] for name, m in mean.items()}
-    error = {name: xp.sqrt(mean_square(m) / xp.maximum(count - 1, 1)) / spread[name] for name, m in moves.items()}
-    change = {
-        name: xp.sqrt(mean_square(d - old[name])) / xp.where(rms[name] > 0, rms[name], 1.0)
-        for name, d in deviations.items()
-    }
-    return _Measured(shift, error, change)
+    shift = {name: xp.sqrt(x) / spread[name] for name, x in step.items()}
+    noise = {name: xp.sqrt(x / xp.maximum(count - 1, 1)) / spread[name] for name, x in squares.moves.items()}
+    change = {name: xp.sqrt(x) / xp.where(rms[name] > 0, rms[name], 1.0) for name, x in squares.changes.items()}
+    return _Measured(shift, noise, change)
+
+
+def _mean_squares(stack):
+    return {name: np.mean(d * d) for name, d in stack.items()}
 
 
 def _entry_spread(deviations):
@@ -140,12 +154,13 @@ class Rounds:
     are drawn; moving the mean is the same program.
     """
 
-    def __init__(self, problem: Problem, sampler, minimizer, draws: Draws, moving: dict[str, Any], batch: int):
+    def __init__(self, problem: Problem, sampler, minimizer, draws: Draws, moving: dict[str, Any], plan: Any):
         self._problem = problem
         self._sampler = sampler
         self._draws = draws
         self._moving = moving
-        batches = None if draws.dense else math.gcd(batch, _AT_ONCE)
+        self._most = plan.most
+        batches = None if draws.dense else math.gcd(plan.batch, _AT_ONCE)
         self._static = {"antithetic": sampler.antithetic, "minimizer": minimizer, "batch": batches}
 
     def start(self, keys) -> State:
@@ -191,9 +206,10 @@ class Rounds:
         beyond, move, along = self._extrapolate(state, mean, deviations, weight)
         moves = metric.solve({name: g - g.mean(axis=0) for name, g in pairs.items()})
         count = len(keys)
-        measured = _measure(state.mean, mean, old, deviations, moves, count, np)._replace(along=along)
-        if share < 1:  # how far the deviations would have gone
-            measured = measured._replace(change=_measure(mean, mean, old, drawn, moves, count, np).change)
+        ahead = _tree.subtract(drawn, old)  # where the deviations would have gone with their whole weight
+        squares = _Squares(*map(_mean_squares, (deviations, moves, ahead)))
+        step = _mean_squares(_tree.subtract(mean, state.mean))
+        measured = _measure(step, squares, count, np)._replace(along=along)
         state = State(beyond, deviations, move, state.coordinates, {"metric": curvature}, pairs=count)
         return state, None, moved._replace(finite=finite), measured
 
@@ -263,7 +279,7 @@ class Rounds:
         mean, pairs, moved = self._minimized(state.mean, deviations, None, preconditioner, settings)
         old = deviations if start is None else start
         fixed = (state.mean, mean, old, deviations, pairs, preconditioner, number(settings.pairs))
-        measured = compiled.call(_measure_large, *fixed)
+        measured = compiled.call(_measure_large, *fixed, batch=self._static["batch"])
         if start is None or state.pairs != settings.pairs:  # other keys: nothing to compare with
             measured = measured._replace(change=None)
         if not settings.measure_noise or settings.pairs == 1:
@@ -283,12 +299,10 @@ class Rounds:
         if not settings.spread or not self._sampler.draws:
             return None
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
-        if state.deviations is None:  # not None, which would have all programs compiled twice
-            shape = (2 if self._sampler.antithetic else 1) * settings.spread
-            spread = {name: np.zeros((shape, *m.shape), m.dtype) for name, m in state.mean.items()}
-        else:
-            spread = self.spread(state, settings)
-        new = self._draws.information(state.mean, spread)
+        deviations, count = state.deviations, min(state.pairs, settings.spread)
+        if deviations is None:  # none yet, but in the shape of those to come: nothing is compiled twice
+            deviations = {name: np.zeros((self._most, *m.shape), m.dtype) for name, m in state.mean.items()}
+        new = self._draws.information(state.mean, deviations, max(count, 1))
         # Half way only: more variance may mean more information, which means less variance, and so on for ever.
         return jax.tree.map(lambda a, b: 0.5 * (a + b), state.known, new) if state.known else new
 

@@ -81,8 +81,8 @@ class Settings:
 
 
 def _was_long(record) -> bool:
-    """Whether the solves of a round took more products than a larger preconditioner."""
-    return record["newton_cg"] > 100 or record["draw_cg"] > 30
+    """Whether some of a round's solves took so many products that a larger preconditioner pays."""
+    return record["newton_cg"] > 25 * record["newton_steps"] or record["draw_cg"] > 60
 
 
 class Staged:
@@ -91,7 +91,8 @@ class Staged:
     def __init__(self, stages: Sequence[Stage]):
         self._rounds = [stage for stage in stages for _ in range(stage.rounds)]
         numbers = [stage.pairs for stage in self._rounds] or [1]
-        self.most, self.batch = max(numbers), math.gcd(*numbers)  # pairs of a round; what they are multiples of
+        self.most, self.batch = max(numbers), math.gcd(*numbers)
+        self.at_once = numbers[0]
 
     def next(self, history: Sequence[dict]) -> Settings | Status:
         """Settings of the next round, or how the fit ends."""
@@ -127,9 +128,10 @@ class Automatic:
             self._base, self.most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
         else:
             self._base, self.most = 8, 128 if size < 100_000 else 32 if size < 300_000 else 8
-        # The first rounds need not be precise; a second number of pairs is worth compiling for where data are many.
-        self._first = 8 if spread is not None and size >= 5_000 else self._base
-        self.batch = self._base  # what pairs are multiples of, for large problems
+        # The first rounds need not be precise; a small problem compiles for a second number of pairs, which is worth it
+        # where data are many.
+        self._first = 2 if spread is None else 8 if size >= 5_000 else self._base
+        self.batch, self.at_once = self._first, self._base
         self._tolerance = tolerance
         self._latents = latents
         self._dense = spread is not None
@@ -155,7 +157,7 @@ class Automatic:
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
-            return self._settling(self._base, shift=last["shift"])
+            return self._settling(self._base if self._dense else self._first, shift=last["shift"])
         if not self._dense:
             return self._next_of_large(history)
         weight = self._weight(history)
@@ -217,7 +219,7 @@ class Automatic:
         if last["newton_status"] == Status.NO_DESCENT:
             return 3.0
         if last["newton_steps"] <= 4 and last["shortest_step"] == 1.0:
-            return 100.0 if self._dense else 10.0
+            return 100.0
         return 10.0 if last["newton_steps"] <= 8 else 3.0
 
     def _tempering(self, beta: float) -> Settings:

@@ -107,7 +107,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
         scales=scales,
         scaled=scaled,
         levels=levels,
-        compiled=_program.compiled_for(sum(x.size for x in jax.tree.leaves((zero, data)))),
+        compiled=_program.compiled(),
     )
     problem = Problem(arrays, static)
     _checks.check_log_likelihood(problem.log_likelihood(zero))

@@ -187,14 +187,16 @@ def _run_coupled(mv, x0, r, stop, goal, used, precondition):
         inverse = _triangular_inverse(second)
         return mix(inverse, w), mix(inverse, z), (first @ second).T  # rows mix: w_old = total @ w
 
-    q, z, c = orthonormal(r, precondition(r))
+    z = precondition(r)
+    live = _diagonal(r, z) > 0  # nothing to do for the others, but rounding would have them go on
+    q, z, c = orthonormal(r, z)
     size = jnp.sqrt(jnp.sum(c * c, axis=0))
     recent = jnp.full((_WINDOW, count), jnp.inf, goal.dtype)
     start = _State(used, x0, q, z, c, recent, jnp.zeros_like(goal), size, jnp.array(True))
 
     def is_open(state):
         size = jnp.sqrt(jnp.sum(state.c**2, axis=0))
-        return jnp.any((size > goal) & stop.gains(state.recent, state.total))
+        return jnp.any(live & (size > goal) & stop.gains(state.recent, state.total))
 
     def proceed(state):
         return state.healthy & (state.i < stop.iterations) & is_open(state)

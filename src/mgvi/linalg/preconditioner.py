@@ -21,6 +21,7 @@ from mgvi import _tree
 _SITE = 128  # entries of a site that counts as global
 _TOTAL = 256  # entries of all of them
 _CHOSEN = 128  # entries of other sites that the matrix is for as well
+_COLUMNS = 8  # of the block that are made at once: all of them would fill the memory
 
 
 class Preconditioner(NamedTuple):
@@ -104,7 +105,7 @@ def block_preconditioner(
 ) -> tuple[Preconditioner, Any]:
     """The diagonal of a metric for most entries, its block for few; also the block of the sites `names`.
 
-    `mv` is the product with the metric, of single vectors; `chosen` are entries of other sites that are in the block
+    `mv` is the product with the metric, of a stack of vectors; `chosen` are entries of other sites that are in the block
     too. If not `thorough`, theirs are the diagonal's, and no products are made for them.
     """
     chosen = chosen or {}
@@ -112,19 +113,21 @@ def block_preconditioner(
     many = {name: leaf for name, leaf in diagonal.items() if name not in names}
     if not few and not chosen:
         return Preconditioner(many), jnp.zeros((0, 0))
-    none = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), many)
+    none = jax.tree.map(lambda leaf: jnp.zeros((_COLUMNS, *leaf.shape), leaf.dtype), many)
     known = _rows(jax.tree.map(lambda leaf: leaf[None], diagonal), few, chosen)[0]
     first, size = _tree.size(few), known.size
 
     def add(i, block):
-        """One of the block's columns, which are made one by one: many of them would fill the memory."""
-        unit = jnp.zeros((1, size), known.dtype).at[0, i].set(1)
-        product = mv(jax.tree.map(lambda x: x[0], _placed(unit, few, chosen, none)))
-        return block.at[i].set(_rows(jax.tree.map(lambda x: x[None], product), few, chosen)[0])
+        """Some of the block's rows; those beyond its last mean nothing."""
+        units = (i * _COLUMNS + jnp.arange(_COLUMNS)[:, None] == jnp.arange(size)).astype(known.dtype)
+        products = _rows(mv(_placed(units, few, chosen, none)), few, chosen)
+        return lax.dynamic_update_slice_in_dim(block, products, i * _COLUMNS, 0)
 
-    block = lax.fori_loop(0, jnp.where(thorough, size, first), add, jnp.diag(known))
-    apart = (jnp.arange(size) < first)[:, None] != (jnp.arange(size) < first)
-    block = jnp.where(apart & ~jnp.asarray(thorough), 0, 0.5 * (block + block.T))
+    groups = -(-jnp.where(thorough, size, first) // _COLUMNS)
+    block = lax.fori_loop(0, groups, add, jnp.pad(jnp.diag(known), ((0, _COLUMNS), (0, 0))))[:size]
+    block = 0.5 * (block + block.T)
+    inside = jnp.asarray(thorough) | (jnp.arange(size) < first)
+    block = jnp.where(inside[:, None] & inside, block, jnp.diag(known))
     return Preconditioner(many, _inverse(block), chosen), block[:first, :first]
 
 

@@ -70,16 +70,16 @@ def _diagonal(problem, mean, seed, known, beta, free):
 @jax.jit
 def _preconditioner(problem, mean, diagonal, chosen, known, beta, free, thorough):
     metric = tempered_metric(problem, mean, known, beta, free)
-    return block_preconditioner(metric.mv, diagonal, global_sites(problem.static.latent), chosen, thorough)
+    return block_preconditioner(metric.mv_stack, diagonal, global_sites(problem.static.latent), chosen, thorough)
 
 
 @partial(jax.jit, static_argnames="sampler")
-def _draw(problem, mean, keys, start, given, stop, preconditioner, known, beta, free, *, sampler):
-    """A deviation for each key; the first `given` of them from a start."""
+def _draw(problem, mean, keys, start, given, count, stop, preconditioner, known, beta, free, *, sampler):
+    """A deviation for each of the first `count` keys, the first `given` of them from a start; then zeros."""
     metric = tempered_metric(problem, mean, known, beta, free)
     b, eta = sampler.excite(metric, keys)
-    first = jnp.arange(keys.shape[0]) < given
-    begin = jax.tree.map(lambda s, e: jnp.where(first.reshape(-1, *(1,) * (e.ndim - 1)), s, e), start, eta)
+    begin = _tree.where_first(given, start, eta)
+    b, begin = (_tree.where_first(count, stack, _tree.zeros(stack)) for stack in (b, begin))
     solution, report = sampler.solve(metric, b, begin, stop, preconditioner)
     return _tree.multiply(free, solution), report
 
@@ -90,13 +90,12 @@ def _batch(stack, first, *, size):
 
 
 @partial(jax.jit, static_argnames="length")
-def _joined(parts, count, *, length):
-    """Stacks one after the other, cut or filled up to a length, with zeros beyond `count`."""
+def _joined(parts, *, length):
+    """Stacks one after the other, cut or filled up with zeros to a length."""
 
     def join(*leaves):
         whole = jnp.concatenate(leaves)[:length]
-        filled = jnp.pad(whole, [(0, length - whole.shape[0]), *((0, 0),) * (whole.ndim - 1)])
-        return jnp.where((jnp.arange(length) < count).reshape(-1, *(1,) * (whole.ndim - 1)), filled, 0)
+        return jnp.pad(whole, [(0, length - whole.shape[0]), *((0, 0),) * (whole.ndim - 1)])
 
     return jax.tree.map(join, *parts)
 
@@ -187,9 +186,9 @@ class Draws:
         """A deviation for each key of a small problem with that curvature."""
         return self.only_free(self.metric(curvature).colour(self.white(keys)))
 
-    def information(self, mean, spread) -> dict[str, Any]:
-        """The information of a large problem's data averaged over mean + spread, for `known` below."""
-        return self.problem.static.compiled.call(_averaged, self.problem, mean, spread)
+    def information(self, mean, deviations, count) -> dict[str, Any]:
+        """The information of a large problem's data averaged over the first deviations, for `known` below."""
+        return self.problem.static.compiled.call(_averaged, self.problem, mean, deviations, number(count))
 
     def diagonal(self, mean, beta=1.0, known=None, seed=0) -> Any:
         """An estimate of the diagonal of the metric at a mean."""
@@ -228,11 +227,12 @@ class Draws:
         for first in range(0, count, size):
             some = call(_batch, (keys, start), number(first), size=size) if len(keys) > size else (keys, start)
             some = (some[0], self._zeros(size)) if start is None else some
-            rest = (number(max(given - first, 0)), numbers(stop), preconditioner, known or {}, number(beta), self.free)
+            some = (*some, number(max(given - first, 0)), number(count - first))
+            rest = (numbers(stop), preconditioner, known or {}, number(beta), self.free)
             parts.append(call(_draw, self.problem, mean, *some, *rest, sampler=self._sampler))
         deviations, reports = zip(*parts, strict=True)
-        if len(parts) > 1 or not size == length == count:
-            deviations = [call(_joined, deviations, number(count), length=length)]
+        if len(parts) > 1 or size != length:
+            deviations = [call(_joined, deviations, length=length)]
         return deviations[0], jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *reports)
 
     def _zeros(self, size):
