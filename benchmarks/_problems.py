@@ -27,12 +27,15 @@ _AT_ONCE = 2_000_000  # predicted numbers to a call
 
 
 class Tell(Protocol):
-    """What a contender calls with stacked latent samples after each round; it says whether to stop."""
+    """What a contender calls with stacked latent samples, or what makes them, after each round.
+
+    It says whether to stop. Making them off the clock is for contenders that would not make them otherwise.
+    """
 
     cold: bool  # nobody looks at rounds before the first posterior
     history: list[dict]  # for our records
 
-    def __call__(self, xi: Latent, seconds: float | None = None) -> bool: ...
+    def __call__(self, xi: Latent | Callable[[], Latent], seconds: float | None = None) -> bool: ...
 
 
 Run = Callable[[int, Tell], None]  # of a contender, with a seed

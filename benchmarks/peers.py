@@ -102,10 +102,10 @@ class Clock:
     def __call__(self, xi, seconds: float | None = None) -> bool:
         import jax
 
-        jax.block_until_ready(xi)
+        xi = xi if callable(xi) else jax.block_until_ready(xi)
         self.seconds = self.seconds + time.perf_counter() - self._since if seconds is None else seconds
         if self._look is not None:
-            verdict = self._look(xi)
+            verdict = self._look(xi() if callable(xi) else xi)
             self.verdicts = [*self.verdicts, verdict][-AVERAGED:]
             if self._reference is not None:
                 self.rows.append({"seconds": self.seconds, **verdict.against(self._reference)})

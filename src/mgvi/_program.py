@@ -18,21 +18,36 @@ _INLINE = 4096  # outputs that depend on no input and are at most this large sta
 
 
 class Program:
-    """A traced function. Calling it needs the `constants` that `trace` returned beside it."""
+    """A traced function. Calling it needs the `constants` that `trace` returned beside it, or the pool they are in."""
 
-    def __init__(self, jaxpr, in_tree, out_tree, fixed: dict[int, Any], depends: dict[str, list[bool]]):
+    def __init__(self, jaxpr, in_tree, out_tree, fixed: dict[int, Any], depends: dict[str, list[bool]], places=None):
         self._jaxpr = jaxpr
         self._in_tree = in_tree
         self._out_tree = out_tree
         self._fixed = fixed
         self._depends = depends
+        self._places = places
+
+    def pooled(self, constants, pool: list[Any]) -> "Program":
+        """The same program with its constants in a pool, to which those that are not there yet are added.
+
+        Programs that share their constants share what they make of them, once they are compiled together.
+        """
+
+        def place(array):
+            found = next((i for i, other in enumerate(pool) if _is_same(array, other)), len(pool))
+            pool.extend([array] * (found == len(pool)))
+            return found
+
+        places = jax.tree.map(place, constants)
+        return Program(self._jaxpr, self._in_tree, self._out_tree, self._fixed, self._depends, places)
 
     def __call__(self, constants, tree):
         """Evaluate at a tree of inputs."""
         leaves, in_tree = jax.tree.flatten(tree)
         if in_tree != self._in_tree:
             raise ValueError(f"expected inputs of structure {self._in_tree}, found {in_tree}")
-        hoisted, large = constants
+        hoisted, large = constants if self._places is None else jax.tree.map(lambda i: constants[i], self._places)
         computed = iter(jex.jaxpr_as_fun(jex.ClosedJaxpr(self._jaxpr, hoisted))(*leaves))
         outputs = []
         for i in range(self._out_tree.num_leaves):
@@ -73,6 +88,14 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
             large.append(value)
     needed = _slice(closed, [not is_free for is_free in free])
     return Program(needed.jaxpr, in_tree, out_trees[-1], fixed, depends), (list(needed.consts), large)
+
+
+def _is_same(a, b) -> bool:
+    if a is b:
+        return True
+    if a.shape != b.shape or a.dtype != b.dtype or jnp.issubdtype(a.dtype, jax.dtypes.extended):
+        return False
+    return np.array_equal(np.asarray(a), np.asarray(b))
 
 
 def _any_of(depends: dict[str, list[bool]]) -> list[bool]:
@@ -136,6 +159,14 @@ class Compiled:
         return self._programs[signature](*arguments)
 
 
+_OPTIONS = {
+    # The last optimisations take longer than they save, at any size.
+    "cpu": {"xla_backend_optimization_level": 1},
+    # Products of matrices are few: trying all ways to make them takes longer than the best one saves.
+    "gpu": {"xla_gpu_autotune_level": 0},
+}
+
+
 def compiled() -> Compiled:
-    """Compilation that suits the device: on a CPU the last optimisations take longer than they save, at any size."""
-    return Compiled({"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None)
+    """Compilation that suits the device."""
+    return Compiled(_OPTIONS.get(jax.default_backend()))

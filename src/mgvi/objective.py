@@ -13,7 +13,7 @@ from jax import lax
 
 from mgvi import _tree
 from mgvi.linalg import solve
-from mgvi.problem import Problem, information, neg_log_likelihood_terms, tempered_metric
+from mgvi.problem import Problem, neg_log_likelihood_terms, tempered_metric, terms_and_information
 
 
 class Known(NamedTuple):
@@ -66,8 +66,10 @@ class SampledKL:
         return jax.tree.map(lambda s, m, d: jnp.concatenate([s, m - d]), samples, mean, deviations)
 
     def _one(self, x):
-        terms = neg_log_likelihood_terms(self.problem, x, self.beta)
-        told = information(self.problem, x) if self.inverse is None else {}
+        if self.inverse is None:
+            terms, told = terms_and_information(self.problem, x, self.beta)
+        else:
+            terms, told = neg_log_likelihood_terms(self.problem, x, self.beta), {}
         return 0.5 * _tree.dot(x, x) + _total(terms), (terms, told)
 
     def gradient(self, mean):
@@ -78,9 +80,11 @@ class SampledKL:
             samples = self._samples(mean, deviations)
             (values, (terms, told)), gradients = jax.vmap(jax.value_and_grad(self._one, has_aux=True))(samples)
             count = jax.tree.leaves(deviations)[0].shape[0]
-            pairs = jax.tree.map(lambda g: jnp.mean(g.reshape(-1, count, *g.shape[1:]), axis=0), gradients)
+            pairs = jax.tree.map(lambda g: 0.5 * (g[:count] + g[count:]), gradients) if self.antithetic else gradients
             pairs = _tree.multiply(self.free, pairs)
-            plus = lambda a, b: a + jnp.sum(b, axis=0)
+            # Dozens of entries at once for a small problem, a few for a large one: then adding them up one by one is
+            # ten times faster than a sum over an axis.
+            plus = lambda a, b: a + (jnp.sum(b, axis=0) if b.shape[0] > 8 else sum(b[1:], start=b[0]))
             return jax.tree.map(plus, gradient, pairs), Known(
                 total.value + jnp.sum(values),
                 _placed(total.gradients, pairs, i),

@@ -132,20 +132,28 @@ class Problem:
 
     def log_scales(self, xi: Latent) -> dict[str, Any]:
         """Logarithms of the scales that the latent gives to other latents, by site."""
-        return self.static.scales(self.arrays["scales"], xi)["scales"] if self.static.scales else {}
+        return self.static.scales(self.arrays["constants"], xi)["scales"] if self.static.scales else {}
 
     def standard(self, xi: Latent) -> Latent:
         """The standard-normal latent of a point in the problem's coordinates."""
+        return self._standard(xi)[0]
+
+    def _standard(self, xi):
+        """That latent, and the logarithms of the scales that coordinates are for."""
+        logs = {}
         for names in self.static.levels if self.coordinates else ():
-            logs = self.log_scales(xi)
+            found = self.log_scales(xi)  # scales of this level depend on those before it only, which are final
+            logs.update({name: found[name] for name in names})
             moved = {
                 name: self.static.scaled[name].latent(self.coordinates[name], logs[name], xi[name]) for name in names
             }
             xi = {**xi, **moved}
-        return xi
+        return xi, logs
 
     def _observe(self, xi):
-        return self.static.observe(self.arrays["observe"], self.standard(xi))
+        """Distributions of the data and factors, and those logarithms."""
+        xi, logs = self._standard(xi)
+        return self.static.observe(self.arrays["constants"], xi), logs
 
 
 class FisherMetric:
@@ -223,17 +231,24 @@ def neg_log_likelihood_terms(problem: Problem, xi: Latent, beta: Any = 1.0) -> d
 
     `beta` is the power that the likelihood is raised to.
     """
-    observed = problem._observe(xi)
+    return _terms(problem, xi, beta, *problem._observe(xi))
+
+
+def terms_and_information(problem: Problem, xi: Latent, beta: Any) -> tuple[dict[str, jax.Array], dict[str, Any]]:
+    """Those terms, and the `information` of the data, from one evaluation of the model."""
+    observed, logs = problem._observe(xi)
+    return _terms(problem, xi, beta, observed, logs), _information(problem, observed)
+
+
+def _terms(problem, xi, beta, observed, logs):
     terms = {name: -factor for name, factor in observed["factors"].items()}
     for name, d in observed["sites"].items():
         weight = problem.arrays["weight"][name]
         log_prob = d.log_prob(problem.arrays["data"][name])
         terms[name] = -log_prob if weight is None else -weight * log_prob
     terms = _tree.scale(beta, terms)
-    if problem.coordinates:
-        logs = problem.log_scales(problem.standard(xi))
-        for name, at in problem.coordinates.items():
-            terms[f"coordinates of {name}"] = problem.static.scaled[name].neg_log_ratio(at, logs[name], xi[name])
+    for name, at in problem.coordinates.items():
+        terms[f"coordinates of {name}"] = problem.static.scaled[name].neg_log_ratio(at, logs[name], xi[name])
     return terms
 
 
@@ -243,8 +258,12 @@ def _root(problem, name, d):
 
 def information(problem: Problem, xi: Latent) -> dict[str, Any]:
     """Fisher information of each datum in its parameter, for the observed sites that it may be averaged for."""
-    sites = problem._observe(xi)["sites"]
-    roots = {name: _root(problem, name, d) for name, d in sites.items() if problem.static.active[name]}
+    return _information(problem, problem._observe(xi)[0])
+
+
+def _information(problem, observed):
+    sites = observed["sites"].items()
+    roots = {name: _root(problem, name, d) for name, d in sites if problem.static.active[name]}
     return {name: root.slope**2 for name, root in roots.items() if root.slope is not None}
 
 
@@ -254,16 +273,15 @@ def whitened(problem: Problem, xi: Latent, beta: Any = 1.0, known: dict[str, Any
     `known` is information of data that takes the place of that at `xi`.
     """
     white: dict[str, Any] = {}
-    for name, d in problem._observe(xi)["sites"].items():
+    observed, logs = problem._observe(xi)
+    for name, d in observed["sites"].items():
         if problem.static.active[name]:
             root = _root(problem, name, lax.stop_gradient(d))
             root = root.sloped(jnp.sqrt(known[name])) if known and name in known else root
             white[name] = root.apply(_root(problem, name, d).parameters)
     white = _tree.scale(jnp.sqrt(beta), white)
-    if problem.coordinates:
-        logs = problem.log_scales(problem.standard(xi))
-        for name, at in problem.coordinates.items():
-            white[f"coordinates of {name}"] = problem.static.scaled[name].whitened(at, logs[name])
+    for name, at in problem.coordinates.items():
+        white[f"coordinates of {name}"] = problem.static.scaled[name].whitened(at, logs[name])
     return white
 
 
@@ -333,18 +351,18 @@ def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, 
 
 @jax.jit
 def _constrain(problem, xi):
-    return problem.static.constrain(problem.arrays["constrain"], problem.standard(xi))
+    return problem.static.constrain(problem.arrays["constants"], problem.standard(xi))
 
 
 @jax.jit
 def _log_likelihood(problem, xi):
     data = problem.arrays["data"]
-    return {name: d.log_prob(data[name]) for name, d in problem._observe(xi)["sites"].items()}
+    return {name: d.log_prob(data[name]) for name, d in problem._observe(xi)[0]["sites"].items()}
 
 
 @jax.jit
 def _simulate(problem, key, xi):
-    sites = problem._observe(xi)["sites"]
+    sites = problem._observe(xi)[0]["sites"]
     keys = jax.random.split(key, max(len(sites), 1))
     return {name: d.sample(k) for (name, d), k in zip(sites.items(), keys, strict=False)}
 
@@ -352,14 +370,14 @@ def _simulate(problem, key, xi):
 @partial(jax.jit, static_argnums=2)
 def _sample_prior(problem, key, n):
     def one(key):
-        return problem.static.constrain(problem.arrays["constrain"], _tree.random_normal(key, problem.static.latent))
+        return problem.static.constrain(problem.arrays["constants"], _tree.random_normal(key, problem.static.latent))
 
     return jax.lax.map(one, jax.random.split(key, n))
 
 
 def _predicted_moments(problem, xi):
     moments = {}
-    for name, d in problem._observe(xi)["sites"].items():
+    for name, d in problem._observe(xi)[0]["sites"].items():
         counts = jnp.ones(d.batch_shape, bool)
         inner = d
         while isinstance(inner, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):

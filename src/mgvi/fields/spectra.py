@@ -116,19 +116,18 @@ class Tabulated(Spectrum):
 
     def root_power(self, grid: Grid) -> Any:
         """Square root of the power of each mode, in the shape `grid.mode_shape`."""
-        expand = _expansion(grid, self.log_power.shape[-1])
-        root = jnp.exp(expand(0.5 * self._normalized(grid))).reshape(grid.mode_shape)
+        modes, total = _modes(grid, self.log_power)
+        root = jnp.exp(0.5 * (modes + (self._scale(grid) - total))).reshape(grid.mode_shape)
         has_power = np.ones(grid.mode_shape)
         has_power[(0,) * grid.ndim] = 0.0
         return root * jnp.asarray(has_power, root.dtype)
 
     def on_axis(self, grid: Grid) -> Any:
         """Power at the lengths of `spectrum_axis`."""
-        return jnp.exp(self._normalized(grid))
+        return jnp.exp(self.log_power + (self._scale(grid) - _modes(grid, self.log_power)[1]))
 
-    def _normalized(self, grid):
-        scale = 2 * jnp.log(jnp.asarray(self.amplitude, float)) + math.log(grid.volume)
-        return self.log_power + (scale - _log_total(grid, self.log_power))
+    def _scale(self, grid):
+        return 2 * jnp.log(jnp.asarray(self.amplitude, float)) + math.log(grid.volume)
 
 
 class PowerLaw(Tabulated):
@@ -164,24 +163,31 @@ class PowerLaw(Tabulated):
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _log_total(grid, log_power):
-    """Logarithm of the sum over all modes but the constant one of the power given on the spectrum's axis."""
-    return _sum_modes(grid, log_power)
+def _modes(grid, log_power):
+    """Logarithm of the power of each mode, given that on the spectrum's axis, and of the sum of all but the constant."""
+    modes = _expansion(grid, log_power.shape[-1])(log_power)
+    _, top, total = _shares(grid, modes, log_power)
+    return modes, top + jnp.log(total)
 
 
-@_log_total.defjvp
-def _log_total_jvp(grid, primals, tangents):
-    # The derivative is a short vector: a linearised model need not visit the modes again.
-    value, gradient = jax.value_and_grad(partial(_sum_modes, grid))(primals[0])
-    return value, jnp.vdot(gradient, tangents[0])
+@_modes.defjvp
+def _modes_jvp(grid, primals, tangents):
+    # The derivative of the sum is a short vector: a linearised model need not visit the modes again.
+    (log_power,), (change,) = primals, tangents
+    expand = _expansion(grid, log_power.shape[-1])
+    modes = expand(log_power)
+    weights, top, total = _shares(grid, modes, log_power)
+    gradient = jax.linear_transpose(expand, log_power)(weights / total)[0]
+    return (modes, top + jnp.log(total)), (expand(change), jnp.vdot(gradient, change))
 
 
-def _sum_modes(grid, log_power):
+def _shares(grid, modes, log_power):
+    """The power of each mode but the constant one, and its sum, both over exp(top)."""
     count = grid.multiplicity.copy()
     count[(0,) * grid.ndim] = 0.0
-    modes = _expansion(grid, log_power.shape[-1])(log_power)
     top = jax.lax.stop_gradient(jnp.max(log_power))
-    return top + jnp.log(jnp.sum(jnp.asarray(count.ravel(), modes.dtype) * jnp.exp(modes - top)))
+    weights = jnp.asarray(count.ravel(), modes.dtype) * jnp.exp(modes - top)
+    return weights, top, jnp.sum(weights)
 
 
 def spectrum_axis(grid: Grid, nodes: int = 64) -> np.ndarray:

@@ -93,4 +93,4 @@ def _field(d, xi):
 @register_scale(StationaryField)
 def _scale(d):
     has_power = d.amplitude > 0
-    return Scale(jnp.where(has_power, jnp.log(jnp.where(has_power, d.amplitude, 1.0)), 0.0), d.grid._unfold)
+    return Scale(jnp.where(has_power, jnp.log(jnp.where(has_power, d.amplitude, 1.0)), 0.0), d.grid._spread)

@@ -217,7 +217,7 @@ class _Fit:
 
     def posterior(self, status: Status, samples: int | None) -> Posterior:
         """The result, with deviations drawn accurately at the final mean."""
-        bare = self._posterior({}, status, self.history)
+        bare = self._posterior({}, status, self.history, final=True)
         count = samples or default_samples(self._problem)
         result = bare.sample(count, self._seed, _FINAL)
         if not result.status.ok:  # the final draws may have failed where the rounds did not
@@ -226,13 +226,13 @@ class _Fit:
             warnings.warn(str(result.check), MgviWarning, stacklevel=3)
         return result
 
-    def _posterior(self, deviations, status, history) -> Posterior:
+    def _posterior(self, deviations, status, history, final=False) -> Posterior:
         spread, known, thorough = None, None, False
         if self.history:
             last = Settings(**{f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)})
             small, thorough = self._draws.dense, last.thorough
             spread = self._rounds.spread(self.state, last) if small else None
-            known = None if small else self._rounds.information(self.state, last)
+            known = None if small else self._rounds.information(self.state, last) if final else self.state.known
         return Posterior(
             self._problem.in_coordinates(self.state.coordinates or {}),
             self.state.mean,

@@ -5,6 +5,7 @@ function of the history, so a checkpoint needs no more than that.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -44,6 +45,7 @@ PAPER = (
     *(Stage(pairs=1 + k, cg=25 + 75 * k // 10, newton=3 + k, rounds=1) for k in range(1, 11)),
 )
 
+_CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
 _HOVER = 4  # rounds with the most pairs that only tremble
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
@@ -146,7 +148,8 @@ class Automatic:
         if self._dense and not again and history and self._is_astray(history[-1]):
             # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
-        if not self._dense and isinstance(step, Settings) and any(map(_was_long, history)):
+        long = [_was_long(r) for r in history]  # twice in a row: to begin with, pairs that were added take long
+        if not self._dense and isinstance(step, Settings) and any(map(operator.and_, long, long[1:])):
             step = replace(step, thorough=True)
         if again and isinstance(step, Settings):
             step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
@@ -192,7 +195,10 @@ class Automatic:
         shift, noise = last["shift"], last["noise"] or 0.0
         # More than 32 only if the fit would be noisy otherwise.
         few = last["pairs"] < (self.most if noise > 10 * self._tolerance else min(self.most, 32))
-        if shift > min(max(noise, self._tolerance), (20 if few else 10) * self._tolerance):
+        # The first pairs only tell roughly where to go.
+        most = math.inf if last["pairs"] < self._base else (20 if few else 10) * self._tolerance
+        change = math.inf if last["change"] is None else last["change"]
+        if shift > min(max(noise, self._tolerance), most) or (few and noise < 1 and change > _CHANGING):
             return self._settling(last["pairs"], shift=shift)
         if noise <= 2 * self._tolerance:
             return Status.CONVERGED

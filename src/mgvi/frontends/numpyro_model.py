@@ -81,23 +81,22 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
         _checks.check_arguments(name, d)
     data = {name: _checks.clean_data(name, d, start["data"][name]) for name, d in start["sites"].items()}
 
-    def part(*keys):
-        return _program.trace(lambda xi: _pick(everything(constants, {**xi, _MARKER: jnp.zeros(())}), keys), zero)
+    pool: list[Any] = []
 
-    observe, observe_arrays = part("sites", "factors")
-    constrain, constrain_arrays = part("values")
+    def part(*keys):
+        only = lambda xi: _pick(everything(constants, {**xi, _MARKER: jnp.zeros(())}), keys)
+        program, own = _program.trace(only, zero)
+        return program.pooled(own, pool)
+
+    observe, constrain = part("sites", "factors"), part("values")
+    scaled, levels = run.scaled(everything, start["scales"])
+    scales = part("scales") if scaled else None
     arrays = {
-        "observe": observe_arrays,
-        "constrain": constrain_arrays,
+        "constants": pool,
         "data": data,
         "weight": {name: _concrete(weight) for name, weight in start["weights"].items()},
         "coordinates": {},
     }
-    scaled, levels = run.scaled(everything, start["scales"])
-    scales = None
-    if scaled:
-        several, arrays["scales"] = part("scales")
-        scales = several
     active = _active_parameters(observe, arrays, zero)
     static = Static(
         latent=run.latent,
@@ -336,7 +335,7 @@ def _active_parameters(observe, arrays, zero):
 
     def parameters(xi):
         found = {}
-        for name, d in observe(arrays["observe"], xi)["sites"].items():
+        for name, d in observe(arrays["constants"], xi)["sites"].items():
             try:
                 root = fisher_sqrt(d, arrays["weight"][name])
             except NotImplementedError as error:

@@ -115,22 +115,21 @@ def solve(
             raise ValueError("an unchecked solve is not coupled and starts at zero")
         x, used, satisfied, size = _run_separate(mv, start, b, stop, goal, none, precondition)
         return x, _report(size, scale, stop, used, satisfied)
-    # The second pass takes over, uncoupled and from the true residual, where the coupling has lost its accuracy.
-    together = lambda x, r, used, _: _run_coupled(mv, x, r, stop, goal, used, precondition)
-    separate = lambda x, r, used, _: _run_separate(mv, x, r, stop, goal, used, precondition)[:3]
-    leave = lambda x, r, used, satisfied: (x, used, satisfied)
-    passes = (together, separate) if coupled else (separate,)
+    # Where the coupling has lost its accuracy, a second pass begins with the true residual.
+    run = _run_coupled if coupled else lambda *given: _run_separate(*given)[:3]
+    passes = 2 if coupled else 1
 
     def one_pass(state):
         # Whatever comes after a pass begins with the true residual: the product is compiled once for all of them.
         x, _, used, turn, satisfied = state
         r = _tree.subtract(b, mv(x))
-        turn = jnp.where(satisfied | (used >= stop.iterations), len(passes), turn)
-        x, used, satisfied = lax.switch(turn, (*passes, leave), x, r, used, satisfied)
+        turn = jnp.where(satisfied | (used >= stop.iterations), passes, turn)
+        go_on = lambda: run(mv, x, r, stop, goal, used, precondition)
+        x, used, satisfied = lax.cond(turn < passes, go_on, lambda: (x, used, satisfied))
         return x, r, used, turn + 1, satisfied
 
     state = (start, b, none, none, jnp.array(False))
-    x, r, used, _, satisfied = lax.while_loop(lambda state: state[3] <= len(passes), one_pass, state)
+    x, r, used, _, satisfied = lax.while_loop(lambda state: state[3] <= passes, one_pass, state)
     return x, _report(size_of(r), scale, stop, used, satisfied)
 
 
