@@ -5,7 +5,6 @@ function of the history, so a checkpoint needs no more than that.
 """
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -148,8 +147,7 @@ class Automatic:
         if self._dense and not again and history and self._is_astray(history[-1]):
             # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
-        long = [_was_long(r) for r in history]  # twice in a row: to begin with, pairs that were added take long
-        if not self._dense and isinstance(step, Settings) and any(map(operator.and_, long, long[1:])):
+        if not self._dense and isinstance(step, Settings) and any(map(_was_long, history)):
             step = replace(step, thorough=True)
         if again and isinstance(step, Settings):
             step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
@@ -160,7 +158,7 @@ class Automatic:
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
-            return self._settling(self._base if self._dense else self._first, shift=last["shift"])
+            return self._settling(self._base, shift=last["shift"])
         if not self._dense:
             return self._next_of_large(history)
         weight = self._weight(history)
@@ -195,10 +193,9 @@ class Automatic:
         shift, noise = last["shift"], last["noise"] or 0.0
         # More than 32 only if the fit would be noisy otherwise.
         few = last["pairs"] < (self.most if noise > 10 * self._tolerance else min(self.most, 32))
-        # The first pairs only tell roughly where to go.
-        most = math.inf if last["pairs"] < self._base else (20 if few else 10) * self._tolerance
         change = math.inf if last["change"] is None else last["change"]
-        if shift > min(max(noise, self._tolerance), most) or (few and noise < 1 and change > _CHANGING):
+        goes_on = shift > min(max(noise, self._tolerance), (20 if few else 10) * self._tolerance)
+        if goes_on or (few and noise < 2 and change > _CHANGING):
             return self._settling(last["pairs"], shift=shift)
         if noise <= 2 * self._tolerance:
             return Status.CONVERGED
