@@ -36,7 +36,6 @@ def both_ways(count):
     return np.concatenate([DEVIATIONS["w"][:count], -DEVIATIONS["w"][:count]])
 
 
-
 @pytest.mark.parametrize("antithetic", [False, True])
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_batches_of_filled_up_deviations_give_the_same_objective(x64, antithetic, batch):

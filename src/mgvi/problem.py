@@ -310,7 +310,9 @@ def averaged_information(problem: Problem, mean: Latent, deviations: Latent, cou
 
     def add(i, total):
         sign = 1 - 2 * (i % 2)
-        point = jax.tree.map(lambda m, d: m + sign * lax.dynamic_index_in_dim(d, i // 2, keepdims=False), mean, deviations)
+        point = jax.tree.map(
+            lambda m, d: m + sign * lax.dynamic_index_in_dim(d, i // 2, keepdims=False), mean, deviations
+        )
         return _tree.add(total, information(problem, point))
 
     return _tree.scale(0.5 / count, lax.fori_loop(0, 2 * count, add, zero))

@@ -164,7 +164,7 @@ class PowerLaw(Tabulated):
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _modes(grid, log_power):
-    """Logarithm of the power of each mode, given that on the spectrum's axis, and of the sum of all but the constant."""
+    """Logarithms of the power of each mode, given those on the spectrum's axis, and of the sum without the constant."""
     modes = _expansion(grid, log_power.shape[-1])(log_power)
     _, top, total = _shares(grid, modes, log_power)
     return modes, top + jnp.log(total)

@@ -105,8 +105,8 @@ def block_preconditioner(
 ) -> tuple[Preconditioner, Any]:
     """The diagonal of a metric for most entries, its block for few; also the block of the sites `names`.
 
-    `mv` is the product with the metric, of a stack of vectors; `chosen` are entries of other sites that are in the block
-    too. If not `thorough`, theirs are the diagonal's, and no products are made for them.
+    `mv` is the product with the metric, of a stack of vectors; `chosen` are entries of other sites that are in the
+    block too. If not `thorough`, theirs are the diagonal's, and hardly any products are made for them.
     """
     chosen = chosen or {}
     few = {name: diagonal[name] for name in names}
