@@ -12,6 +12,7 @@ import pytest
 
 import mgvi
 from mgvi.fields import Grid, StationaryField, smooth_spectrum
+from mgvi.problem import neg_log_likelihood_terms
 
 SHAPE = (40, 48)
 LIMITS = (360, 210, 630)  # half as many again as were seen: products in draws and in Newton steps, gradients
@@ -53,6 +54,15 @@ def test_product_with_the_metric_has_one_transform_each_way(problem):
     kinds = re.findall(r"fft_type=(\w+)", text)
     # Linearising takes a transform of its own; the product has one forth and one back.
     assert sorted(kinds) == ["IRFFT", "IRFFT", "RFFT"]
+
+
+def test_adapted_coordinates_do_not_expand_the_spectrum_again(problem):
+    point = {name: jnp.full(leaf.shape, 0.1, leaf.dtype) for name, leaf in problem.latent.items()}
+    scaled, logs = problem.static.scaled, problem.log_scales(point)
+    adapted = problem.in_coordinates({name: site.start(np.asarray(logs[name]), False) for name, site in scaled.items()})
+    terms = jax.jit(lambda problem, xi: neg_log_likelihood_terms(problem, xi))
+    gathers = [len(re.findall(r" gather\(", terms.lower(p, point).compile().as_text())) for p in (problem, adapted)]
+    assert gathers[0] == gathers[1] > 0
 
 
 def test_fit_of_a_field_compiles_few_programs_and_no_more_when_pairs_are_added(fitted):

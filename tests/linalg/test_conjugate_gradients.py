@@ -68,6 +68,17 @@ def test_coupled_solve_survives_equal_and_zero_right_hand_sides(precision):
     assert int(report.status.max()) == Status.CONVERGED
 
 
+def test_right_hand_sides_that_are_zero_take_no_iterations(precision):
+    matrix = jnp.asarray(spread_matrix())
+    b = np.random.default_rng(1).normal(size=(6, 120))
+    b[2:] = 0.0
+    run = lambda b: solve(lambda v: times(v, matrix), jnp.asarray(b), stop=Stop(1e-2), coupled=True)
+    (x, report), (alone, without) = run(b), run(b[:2])
+    assert int(report.iterations[0]) <= int(without.iterations[0]) + 1
+    np.testing.assert_allclose(x[:2], alone, atol=1e-4)
+    assert not np.any(x[2:]) and int(report.status.max()) == Status.CONVERGED
+
+
 def test_unreachable_accuracy_in_float32_is_reported_not_claimed():
     matrix = jnp.asarray(spread_matrix(largest=1e5))
     b = jnp.asarray(np.random.default_rng(1).normal(size=(4, 120)))
