@@ -26,9 +26,9 @@ NIFTY_DEFAULT: dict[str, Any] = {"pairs": 4, "rounds": 30, "newton": 35}
 # Tried, five seeds each. Classification (at 128^2): 1, 2, 3, 4 and 8 pairs; 5, 10 and 20 Newton steps; draws that end
 # at changes of 1e-4, 1e-5 and 1e-6. Poisson: 4, 8, 16 and 32 pairs; 10 and 30 steps; 1e-5 and 1e-7. Logistic: 4 and 8
 # pairs; 5 and 10 steps. Draws one after another and side by side: the latter is no faster on a CPU, as NIFTy's
-# conjugate gradients then make two products an iteration. 512^2 (one seed): also 2 and 4 pairs with changes of 1e-6; with
-# the settings for 128^2 its sds stay small there too. 1024^2 (on a GPU, one seed each): 2, 4 and 8 pairs, draws
-# side by side; changes of 1e-5, 1e-6 and 1e-7; 10, 20 and 35 steps.
+# conjugate gradients then make two products an iteration. 512^2 (one seed): 2 and 4 pairs with changes of 1e-6. 1024^2
+# (on a GPU, one seed each): 2, 4 and 8 pairs, draws side by side; changes of 1e-5, 1e-6 and 1e-7; 10, 20 and 35 steps.
+# With the settings for 128^2 its sds stay small at both.
 NIFTY_TUNED: dict[str, dict[str, Any]] = {
     "poisson": {"pairs": 16, "rounds": 60, "newton": 30},
     "logistic": {"pairs": 4, "rounds": 60, "newton": 5},
