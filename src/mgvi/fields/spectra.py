@@ -116,18 +116,18 @@ class Tabulated(Spectrum):
 
     def root_power(self, grid: Grid) -> Any:
         """Square root of the power of each mode, in the shape `grid.mode_shape`."""
-        modes, total = _modes(grid, self.log_power)
-        root = jnp.exp(0.5 * (modes + (self._scale(grid) - total))).reshape(grid.mode_shape)
+        root = jnp.exp(0.5 * self._normalized(grid)[0]).reshape(grid.mode_shape)
         has_power = np.ones(grid.mode_shape)
         has_power[(0,) * grid.ndim] = 0.0
         return root * jnp.asarray(has_power, root.dtype)
 
     def on_axis(self, grid: Grid) -> Any:
         """Power at the lengths of `spectrum_axis`."""
-        return jnp.exp(self.log_power + (self._scale(grid) - _modes(grid, self.log_power)[1]))
+        return jnp.exp(self._normalized(grid)[1])
 
-    def _scale(self, grid):
-        return 2 * jnp.log(jnp.asarray(self.amplitude, float)) + math.log(grid.volume)
+    def _normalized(self, grid):
+        scale = 2 * jnp.log(jnp.asarray(self.amplitude, float)) + math.log(grid.volume)
+        return _normalized(grid, self.log_power, scale)
 
 
 class PowerLaw(Tabulated):
@@ -163,22 +163,26 @@ class PowerLaw(Tabulated):
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _modes(grid, log_power):
-    """Logarithms of the power of each mode, given those on the spectrum's axis, and of the sum without the constant."""
+def _normalized(grid, log_power, scale):
+    """Logarithms of the power of all modes and on the spectrum's axis, such that the sum over modes is exp(scale)."""
     modes = _expansion(grid, log_power.shape[-1])(log_power)
     _, top, total = _shares(grid, modes, log_power)
-    return modes, top + jnp.log(total)
+    offset = scale - (top + jnp.log(total))
+    return modes + offset, log_power + offset
 
 
-@_modes.defjvp
-def _modes_jvp(grid, primals, tangents):
-    # The derivative of the sum is a short vector: a linearised model need not visit the modes again.
-    (log_power,), (change,) = primals, tangents
+@_normalized.defjvp
+def _normalized_jvp(grid, primals, tangents):
+    # The derivative of the sum is a short vector, and rows of the expansion add up to 1: a linearised model expands
+    # once, and has no other sum over the modes.
+    (log_power, scale), (change, of_scale) = primals, tangents
     expand = _expansion(grid, log_power.shape[-1])
     modes = expand(log_power)
     weights, top, total = _shares(grid, modes, log_power)
     gradient = jax.linear_transpose(expand, log_power)(weights / total)[0]
-    return (modes, top + jnp.log(total)), (expand(change), jnp.vdot(gradient, change))
+    offset = scale - (top + jnp.log(total))
+    on_axis = change + (of_scale - jnp.vdot(gradient, change))
+    return (modes + offset, log_power + offset), (expand(on_axis), on_axis)
 
 
 def _shares(grid, modes, log_power):
