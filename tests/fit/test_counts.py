@@ -67,8 +67,8 @@ def test_adapted_coordinates_do_not_expand_the_spectrum_again(problem):
 
 def test_fit_of_a_field_compiles_few_programs_and_no_more_when_pairs_are_added(fitted):
     posterior, compiled = fitted
-    large = [seconds for seconds in compiled if seconds > 0.2]
-    print(f"{len(large)} of {len(compiled)} compilations took more than 0.2 s, {sum(compiled):.1f} s in all")
+    large = [seconds for seconds in compiled if seconds > 0.02 * sum(compiled)]  # 0.2 s, on a machine that is not busy
+    print(f"{len(large)} of {len(compiled)} compilations took a fiftieth or more of {sum(compiled):.1f} s")
     assert len(large) <= 10
     rounds = posterior.history
     grown = next((i for i in range(1, len(rounds)) if rounds[i]["pairs"] > rounds[i - 1]["pairs"]), None)

@@ -243,7 +243,7 @@ def _doubled(ndim: int) -> Pair:
         lambda modes: jnp.broadcast_to(
             jnp.expand_dims(modes, -1 - ndim), (*modes.shape[: modes.ndim - ndim], 2, *modes.shape[modes.ndim - ndim :])
         ),
-        lambda parts: part(parts, 0) + part(parts, 1),
+        lambda parts: jax.lax.optimization_barrier(part(parts, 0) + part(parts, 1)),
     )
 
 
