@@ -92,6 +92,8 @@ class Staged:
     def __init__(self, stages: Sequence[Stage]):
         self._rounds = [stage for stage in stages for _ in range(stage.rounds)]
         numbers = [stage.pairs for stage in self._rounds] or [1]
+        # Pairs of a round, as every schedule tells them: how many at most, what they are multiples of, how many of a
+        # large problem are drawn together.
         self.most, self.batch = max(numbers), math.gcd(*numbers)
         self.at_once = numbers[0]
 
