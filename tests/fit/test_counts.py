@@ -15,7 +15,7 @@ from mgvi.fields import Grid, StationaryField, smooth_spectrum
 from mgvi.problem import neg_log_likelihood_terms
 
 SHAPE = (40, 48)
-LIMITS = (360, 210, 630)  # half as many again as were seen: products in draws and in Newton steps, gradients
+LIMITS = (480, 135, 540)  # half as many again as were seen: products in draws and in Newton steps, gradients
 
 
 def model(grid, data):
