@@ -42,7 +42,7 @@ imports: $(STAMP)  ## order of the rooms (import-linter)
 	$(BIN)/lint-imports
 
 unit: $(STAMP)  ## the fast tests
-	$(BIN)/python -m pytest -n $(JOBS) tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests
 
 doctest: $(STAMP)  ## the examples in docstrings and in the README
 	$(BIN)/python -m pytest --doctest-modules src/mgvi
