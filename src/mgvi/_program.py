@@ -7,6 +7,8 @@ Nothing here knows what the function computes.
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
@@ -142,31 +144,65 @@ def _reachable(jaxpr, inputs: list[bool]) -> list[bool]:
 class Compiled:
     """Compiled versions of jitted functions, kept with the problem they are for, and the seconds they took."""
 
-    def __init__(self, options: dict[str, Any] | None = None):
-        self._options = options
+    def __init__(self):
         self._programs: dict[Any, Any] = {}
+        self._results: dict[Any, Any] = {}
         self.seconds = 0.0
 
-    def call(self, function, *arguments, **static):
-        """Call a jitted function; compile it first if it has not seen arguments of these types."""
-        leaves, treedef = jax.tree.flatten(arguments)
-        types = tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in leaves)
-        signature = (function, treedef, types, tuple(sorted(static.items())))
+    def call(self, function, *arguments, long: bool = False, **static):
+        """Call a jitted function; compile it first if it has not seen arguments of these types.
+
+        Compilation is quick, unless the program is said to run for long.
+        """
+        return self.program(function, *arguments, long=long, **static)(*arguments)
+
+    def program(self, function, *arguments, long: bool = False, **static) -> Callable:
+        """The compiled version of a jitted function for arguments of these types."""
+        start = time.perf_counter()
+        signature = _signature(function, arguments, static)
         if signature not in self._programs:
-            start = time.perf_counter()
-            self._programs[signature] = function.lower(*arguments, **static).compile(compiler_options=self._options)
+            self._programs[signature] = _lowered(function, arguments, static, long)[1]()
             self.seconds += time.perf_counter() - start
-        return self._programs[signature](*arguments)
+        elif isinstance(self._programs[signature], Future):
+            self._programs[signature] = self._programs[signature].result()
+            self.seconds += time.perf_counter() - start
+        return self._programs[signature]
+
+    def prepare(self, function, *arguments, long: bool = False, **static) -> Any:
+        """Begin to compile what will be called with arguments of these types, and return the types of its results."""
+        start = time.perf_counter()
+        signature = _signature(function, arguments, static)
+        if signature not in self._programs:
+            self._results[signature], compile = _lowered(function, arguments, static, long)
+            self._programs[signature] = _BACKGROUND.submit(compile)
+            self.seconds += time.perf_counter() - start
+        return self._results[signature]
 
 
-_OPTIONS = {
+_BACKGROUND = ThreadPoolExecutor(1, "mgvi-compiles")  # one, so that what is needed first is there first
+
+
+def _signature(function, arguments, static):
+    leaves, treedef = jax.tree.flatten(arguments)
+    types = tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in leaves)
+    return function, treedef, types, tuple(sorted(static.items()))
+
+
+def _lowered(function, arguments, static, long):
+    """The types of a program's results, and a function that compiles it."""
+    options = (_LONG if long else _QUICK).get(jax.default_backend())
+    lowered = function.lower(*arguments, **static)
+    return lowered.out_info, partial(lowered.compile, compiler_options=options)
+
+
+_LONG = {
     # The last optimisations take longer than they save, at any size.
     "cpu": {"xla_backend_optimization_level": 1},
     # Products of matrices are few: trying all ways to make them takes longer than the best one saves.
     "gpu": {"xla_gpu_autotune_level": 0},
 }
-
-
-def compiled() -> Compiled:
-    """Compilation that suits the device."""
-    return Compiled(_OPTIONS.get(jax.default_backend()))
+_QUICK = {
+    **_LONG,
+    # The newer way to emit loops takes twice as long; loops full of exponentials run faster with it, others do not.
+    "cpu": {**_LONG["cpu"], "xla_cpu_use_fusion_emitters": False},
+}

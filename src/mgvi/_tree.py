@@ -1,11 +1,12 @@
 """Algebra on pytrees of arrays.
 
-Trees of arrays come in, trees or scalars go out.
+Trees of arrays come in, trees or scalars go out; NumPy arrays stay NumPy arrays.
 Nothing here knows what a tree stands for.
 """
 
 import itertools
 import math
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +45,7 @@ def zeros(like):
 
 def add(a, b):
     """Sum of two trees."""
-    return jax.tree.map(jnp.add, a, b)
+    return jax.tree.map(operator.add, a, b)
 
 
 def dot(a, b):
@@ -55,7 +56,7 @@ def dot(a, b):
 
 def subtract(a, b):
     """Difference of two trees."""
-    return jax.tree.map(jnp.subtract, a, b)
+    return jax.tree.map(operator.sub, a, b)
 
 
 def scale(factor, tree):
@@ -65,12 +66,12 @@ def scale(factor, tree):
 
 def divide(a, b):
     """Quotient of two trees, entry by entry."""
-    return jax.tree.map(jnp.divide, a, b)
+    return jax.tree.map(operator.truediv, a, b)
 
 
 def multiply(a, b):
     """Product of two trees, entry by entry."""
-    return jax.tree.map(jnp.multiply, a, b)
+    return jax.tree.map(operator.mul, a, b)
 
 
 def size(tree) -> int:

@@ -64,17 +64,16 @@ class Site:
     def latent(self, at: _Coordinates, log: Any, zeta: Any) -> Any:
         """The standard-normal latent where the scale has the logarithm `log`."""
         factor = jnp.exp(-_stretch(at, log))
-        if "basis" in at:
-            basis = at["basis"]
-            turned = jnp.matmul(zeta.ravel(), basis, precision=jax.lax.Precision.HIGHEST)
+        if "basis" in at or "columns" in at:
+            basis, turned = _turned(at, zeta)
             return jnp.matmul(basis, factor * turned, precision=jax.lax.Precision.HIGHEST).reshape(self.shape)
         return zeta * (factor if self.expand is None else self.expand(factor))
 
     def neg_log_ratio(self, at: _Coordinates, log: Any, zeta: Any) -> Any:
         """Negative logarithm of the prior density of the coordinates over that of standard normals, by group."""
         stretch = _stretch(at, log)
-        if "basis" in at:
-            zeta = jnp.matmul(zeta.ravel(), at["basis"], precision=jax.lax.Precision.HIGHEST)
+        if "basis" in at or "columns" in at:
+            _, zeta = _turned(at, zeta)
         return self._counts * stretch + 0.5 * jnp.expm1(-2 * stretch) * self._collect(zeta * zeta)
 
     def whitened(self, at: _Coordinates, log: Any) -> Any:
@@ -112,6 +111,32 @@ class Site:
             return np.asarray(self._collect(jnp.ones(self.shape)))
 
 
+def _turned(at, zeta):
+    """The basis, and coordinates along it, which they are already if the basis is called columns."""
+    if "columns" in at:
+        return at["columns"], zeta.ravel()
+    return at["basis"], jnp.matmul(zeta.ravel(), at["basis"], precision=jax.lax.Precision.HIGHEST)
+
+
 def _stretch(at, log):
     stretch = log - at["origin"]
-    return at["power"] * (jnp.reshape(stretch, ()) if "basis" in at else stretch)
+    return at["power"] * (jnp.reshape(stretch, ()) if "basis" in at or "columns" in at else stretch)
+
+
+def along_bases(coordinates: dict[str, _Coordinates]) -> tuple[dict[str, _Coordinates], Callable]:
+    """Coordinates that are along their bases, and a function that turns a stack of points into them, or back.
+
+    For those who take many derivatives at once: the turn is made once, not for each of them.
+    """
+    bases = {name: at["basis"] for name, at in coordinates.items() if "basis" in at}
+    renamed = lambda at: {"columns" if kind == "basis" else kind: x for kind, x in at.items()}
+
+    def turn(stack, back=False):
+        def one(name, leaf):
+            basis = bases[name].T if back else bases[name]
+            rows = jnp.reshape(leaf, (leaf.shape[0], -1))
+            return jnp.matmul(rows, basis, precision=jax.lax.Precision.HIGHEST).reshape(leaf.shape)
+
+        return {name: one(name, leaf) if name in bases else leaf for name, leaf in stack.items()}
+
+    return {name: renamed(at) for name, at in coordinates.items()}, turn

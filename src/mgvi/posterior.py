@@ -90,9 +90,7 @@ class Posterior:
 
     def _batched(self, function, *extra):
         """Apply a compiled function to the latent samples, some at a time, and stack the results on the host."""
-        parts = []
-        size = _tree.size(self.problem.latent) + _tree.size(self.problem.data)
-        batch = min(max(_NUMBERS // size, 1), 512)
+        parts, batch = [], _at_once(self.problem)
         for first in range(0, len(self), batch):
             # The last batch is filled up, so that one compiled program serves all of them.
             index = np.minimum(np.arange(first, first + batch), len(self) - 1)
@@ -330,6 +328,18 @@ def default_samples(problem: Problem) -> int:
         return 2048
     size = _tree.size(problem.latent)
     return 512 if size < 2_000 else 128 if size < 20_000 else 32 if size < 300_000 else 16
+
+
+def prepare(problem: Problem, mean: dict[str, Any]) -> None:
+    """Begin to compile what the samples of a fit and their check will need."""
+    some = {name: np.empty((_at_once(problem), *m.shape), m.dtype) for name, m in mean.items()}
+    for function in (_neg_log_density_many, _constrain_many) if is_small(problem) else (_constrain_many,):
+        problem.static.compiled.prepare(function, problem, mean, some)
+
+
+def _at_once(problem: Problem) -> int:
+    """Samples in a call of the model."""
+    return min(max(_NUMBERS // (_tree.size(problem.latent) + _tree.size(problem.data)), 1), 512)
 
 
 def _at(mean, deviations):

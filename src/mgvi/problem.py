@@ -16,7 +16,7 @@ from jax import lax
 
 from mgvi import _tree
 from mgvi._program import Compiled, Program
-from mgvi.coordinates import Site
+from mgvi.coordinates import Site, along_bases
 from mgvi.distributions import fisher_sqrt
 from mgvi.linalg import Report, Stop, solve
 
@@ -336,6 +336,9 @@ def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, 
     `beta` is the power that the likelihood is raised to, `count` the number of points: so many of the first half of the
     spread and of the second, its negative, in turn.
     """
+    coordinates, turn = along_bases(problem.coordinates)
+    problem = problem.in_coordinates(coordinates)
+    mean, spread = jax.tree.map(lambda m: m[0], turn(jax.tree.map(lambda m: m[None], mean))), turn(spread)
     size = _tree.size(mean)
     dtype = jnp.result_type(*(leaf.dtype for leaf in mean.values()))
     directions = _tree.from_rows(jnp.eye(size, dtype=dtype), problem.static.latent)
@@ -348,7 +351,9 @@ def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, 
         push = jax.linearize(slope, _tree.add(mean, deviation))[1]
         return total + _tree.to_rows(jax.vmap(push)(directions))
 
-    return lax.fori_loop(0, count, add, jnp.zeros((size, size), dtype)) / count
+    total = lax.fori_loop(0, count, add, jnp.zeros((size, size), dtype)) / count
+    rows_back = lambda matrix: _tree.to_rows(turn(_tree.from_rows(matrix, problem.static.latent), back=True))
+    return rows_back(rows_back(total).T).T
 
 
 @jax.jit

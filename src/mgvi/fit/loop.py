@@ -23,7 +23,7 @@ from mgvi.fit.progress import Progress
 from mgvi.fit.rounds import Rounds
 from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
 from mgvi.minimizers import NewtonCG
-from mgvi.posterior import Posterior, default_samples
+from mgvi.posterior import Posterior, default_samples, prepare
 from mgvi.problem import Problem
 from mgvi.samplers import MGVI, Draws, InverseMetric, affordable_pairs, is_small, keys_at_once, number, with_partners
 from mgvi.status import Status
@@ -181,6 +181,8 @@ class _Fit:
         else:
             raise self._failure()
         self.state = new
+        if not self.history:
+            prepare(self._problem.in_coordinates(new.coordinates or {}), new.mean)
         compile_seconds = compiled.seconds - before
         seconds = time.perf_counter() - start - compile_seconds
         chosen = {"round": len(self.history), "shrink": shrink, **settings.to_json()}

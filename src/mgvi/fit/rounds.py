@@ -138,6 +138,11 @@ def _measure(step, squares: _Squares, count, xp, floor=0.0) -> _Measured:
     return _Measured(shift, noise, change)
 
 
+def _stack(mean, count):
+    """As many zeros as deviations from a mean will be numbers."""
+    return {name: np.zeros((count, *m.shape), m.dtype) for name, m in mean.items()}
+
+
 def _mean_squares(stack):
     return {name: np.mean(d * d) for name, d in stack.items()}
 
@@ -178,12 +183,16 @@ class Rounds:
         state, report, moved, measured = run(state, keys, settings, shrink)
         return state, _record(*jax.device_get((report, moved, measured)))
 
-    def _minimized(self, mean, deviations, inverse, preconditioner, settings):
+    def _minimized(self, mean, deviations, inverse, preconditioner, settings, ahead=False):
+        """The moved mean; `ahead` of the deviations only compile what will move it, while they are drawn."""
         cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
         limits = Limits(settings.newton_steps, settings.newton_decrement, cg)
         knobs = numbers(_Knobs(settings.beta, settings.pairs, limits))
         arguments = (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
-        return self._problem.static.compiled.call(_minimize, *arguments, **self._static)
+        compiled = self._problem.static.compiled
+        return (compiled.prepare if ahead else compiled.call)(
+            _minimize, *arguments, long=not self._draws.dense, **self._static
+        )
 
     def _run_dense(self, state, keys, settings, shrink):
         state = self._recentred_small(state) if settings.centre and state.block else state
@@ -191,6 +200,9 @@ class Rounds:
         spread = self.spread(state, settings)
         if spread is not None:
             spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
+        size = _tree.size(state.mean)
+        like = np.empty((size, size), jax.tree.leaves(state.mean)[0].dtype)
+        self._minimized(state.mean, _stack(state.mean, len(keys)), like, None, settings, ahead=True)
         curvature = self._draws.curvature(state.mean, settings.beta, spread, _EARLY if settings.beta < 1 else None)
         new = self._draws.colour(curvature, keys)
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
@@ -271,6 +283,7 @@ class Rounds:
             fixed = (state.mean, settings.beta, known, diagonal, settings.thorough)
             preconditioner, block = self._draws.preconditioner(*fixed)
             block = {"metric": block}
+        self._minimized(state.mean, _stack(state.mean, len(keys)), None, preconditioner, settings, ahead=True)
         start = None if settings.fresh else state.deviations
         fixed = (state.mean, keys, stop, settings.beta, known, preconditioner)
         deviations, report = self._draws.draw(*fixed, settings.pairs, start, state.pairs)
@@ -301,7 +314,7 @@ class Rounds:
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         deviations, count = state.deviations, min(state.pairs, settings.spread)
         if deviations is None:  # none yet, but in the shape of those to come: nothing is compiled twice
-            deviations = {name: np.zeros((self._most, *m.shape), m.dtype) for name, m in state.mean.items()}
+            deviations = _stack(state.mean, self._most)
         new = self._draws.information(state.mean, deviations, max(count, 1))
         # Half way only: more variance may mean more information, which means less variance, and so on for ever.
         return jax.tree.map(lambda a, b: 0.5 * (a + b), state.known, new) if state.known else new

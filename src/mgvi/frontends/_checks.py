@@ -199,8 +199,10 @@ def clean_data(name, d, value) -> jax.Array:
     seen = np.broadcast_to(mask.reshape(mask.shape + (1,) * d.event_dim), value.shape)
     if value.dtype.kind == "f":
         _check_finite_data(name, value, seen)
-    stand_in = np.asarray(d.support.feasible_like(jnp.zeros(value.shape, jax.dtypes.canonicalize_dtype(value.dtype))))
-    value = np.where(seen, value, np.broadcast_to(stand_in, value.shape)).astype(value.dtype)
+    value = value.astype(jax.dtypes.canonicalize_dtype(value.dtype))
+    if not seen.all():
+        stand_in = np.asarray(d.support.feasible_like(jnp.zeros(value.shape, value.dtype)))
+        value = np.where(seen, value, np.broadcast_to(stand_in, value.shape)).astype(value.dtype)
     _check_support(name, d, kind, value, mask)
     return jnp.asarray(value)
 
@@ -222,7 +224,7 @@ def _check_finite_data(name, value, seen):
 
 
 def _check_support(name, d, kind, value, mask):
-    inside = np.broadcast_to(np.asarray(d.support(jnp.asarray(value))), mask.shape) | ~mask
+    inside = np.broadcast_to(np.asarray(d.support(value)), mask.shape) | ~mask
     if inside.all():
         return
     at = _wording.index(~inside)

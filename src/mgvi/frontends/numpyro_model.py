@@ -71,10 +71,12 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
             f"model {run.name!r} has no latent site: there is nothing to infer. Give its unknowns a prior with "
             "numpyro.sample(name, distribution)."
         )
-    zero = _tree.zeros(run.latent)
-    everything, constants = _program.trace(run.at, {**zero, _MARKER: jnp.zeros(())})
+    compiled = _program.Compiled()
+    zero = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in run.latent.items()}
+    marked = {**zero, _MARKER: np.zeros((), jnp.result_type(float))}
+    everything, constants = _program.trace(run.at, marked)
     _checks.check_independence(everything, run.imputed)
-    start = jax.jit(everything)(constants, {**zero, _MARKER: jnp.zeros(())})
+    start = compiled.call(jax.jit(everything), constants, marked)
     for name in run.latent:
         _checks.check_prior(name, start["priors"][name], start["values"].get(name))
     for name, d in start["sites"].items():
@@ -106,10 +108,10 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
         scales=scales,
         scaled=scaled,
         levels=levels,
-        compiled=_program.compiled(),
+        compiled=compiled,
     )
     problem = Problem(arrays, static)
-    _checks.check_log_likelihood(problem.log_likelihood(zero))
+    _checks.check_log_likelihood(compiled.call(jax.jit(Problem.log_likelihood), problem, zero))
     _checks.check_finite_factors(start["factors"])
     return problem
 

@@ -72,6 +72,7 @@ class InverseMetric:
     spread: dict[str, Any] | None = None
     known: dict[str, Any] | None = None
     thorough: bool = False
+    _last: list = field(default_factory=list, init=False, repr=False, compare=False)  # a curvature and where it was
 
     @property
     def refusal(self) -> str | None:
@@ -85,7 +86,7 @@ class InverseMetric:
         keys = draws.keys(seed, stream, -(-n // 2) if antithetic else n)
         status = Status.CONVERGED
         if draws.dense:
-            deviations = draws.colour(draws.curvature(mean, spread=self.spread), keys)
+            deviations = draws.colour(self._curvature(draws, mean), keys)
         else:
             preconditioner = None
             if self.sampler.draws:
@@ -98,7 +99,13 @@ class InverseMetric:
     def quadratic(self, problem: Problem, mean: Any, deviations: Any) -> np.ndarray:
         """Deviations times metric times deviations, for small problems."""
         draws = Draws(problem, self.sampler, keys_at_once(problem), self.free)
-        return draws.metric(draws.curvature(mean, spread=self.spread)).quadratic(_tree.on_host(deviations))
+        return draws.metric(self._curvature(draws, mean)).quadratic(_tree.on_host(deviations))
+
+    def _curvature(self, draws, mean):
+        """The curvature at a mean; the last one is kept, for whoever weighs what was drawn."""
+        if not self._last or self._last[0] is not mean or self._last[1] is not draws.problem:
+            self._last[:] = mean, draws.problem, draws.curvature(mean, spread=self.spread)
+        return self._last[2]
 
     def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
         """Groups of arrays and plain facts."""

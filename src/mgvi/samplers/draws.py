@@ -5,6 +5,7 @@ It must not know what the deviations are for.
 """
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,7 @@ def affordable_pairs(problem: Problem) -> int:
 _matrix = jax.jit(information_matrix)
 _averaged = jax.jit(averaged_information)
 _hessian = jax.jit(expected_hessian)
+_CORES = ThreadPoolExecutor(2, "mgvi-hessians")
 
 
 @partial(jax.jit, static_argnames="count")
@@ -150,15 +152,25 @@ class Draws:
         The average is kept positive, and no wider than the prior: a variance of more than the prior's is granted to
         sums of latents that a scale ties together, not to single ones. It takes at most so many points, if told.
         """
-        call = self.problem.static.compiled.call
         one = np.eye(_tree.size(self.problem.latent))
         if spread is not None:
-            count = jax.tree.leaves(spread)[0].shape[0]
-            count = number(count if most is None else min(count, most))
-            found = np.asarray(call(_hessian, self.problem, mean, spread, number(beta), count), np.float64)
+            found = self._averaged_hessian(mean, beta, spread, most)
             if np.all(np.isfinite(found)):
                 return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
+        call = self.problem.static.compiled.call
         return one + beta * np.asarray(call(_matrix, self.problem, mean), np.float64)
+
+    def _averaged_hessian(self, mean, beta, spread, most):
+        pairs = jax.tree.leaves(spread)[0].shape[0] // 2
+        most = 2 * pairs if most is None else min(most, 2 * pairs)
+        parts = [spread]
+        if pairs % 2 == 0 and most % 4 == 0:  # every second pair on a second core
+            apart = lambda d, i: d.reshape(2, pairs, *d.shape[1:])[:, i::2].reshape(pairs, *d.shape[1:])
+            parts = [{name: apart(d, i) for name, d in spread.items()} for i in range(2)]
+        rest = (number(beta), number(most // len(parts)))
+        program = self.problem.static.compiled.program(_hessian, self.problem, mean, parts[0], *rest)
+        found = _CORES.map(lambda some: np.asarray(program(self.problem, mean, some, *rest)), parts)
+        return np.mean(list(found), axis=0, dtype=np.float64)
 
     def metric(self, curvature: np.ndarray, free: dict[str, Any] | None = None) -> DenseMetric:
         """The metric of a small problem, for directions that are free."""
