@@ -81,7 +81,7 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
     depends = depends or {"": [False] * len(closed.jaxpr.outvars)}
     free = [not flag for flag in _any_of(depends)]
     fixed, large = {}, []
-    values = jex.jaxpr_as_fun(_slice(closed, free))(*(jnp.zeros(v.shape, v.dtype) for v in closed.in_avals))
+    values = _evaluated(_slice(closed, free))
     for i, value in zip(np.flatnonzero(free), map(jnp.asarray, values), strict=True):
         if value.size <= _INLINE and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
             fixed[int(i)] = np.asarray(value)
@@ -90,6 +90,16 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
             large.append(value)
     needed = _slice(closed, [not is_free for is_free in free])
     return Program(needed.jaxpr, in_tree, out_trees[-1], fixed, depends), (list(needed.consts), large)
+
+
+def _evaluated(closed) -> list[Any]:
+    """The outputs of a program that depend on no input: by one small program, not by one for each operation."""
+    if not closed.jaxpr.eqns:
+        return jex.jaxpr_as_fun(closed)(*(np.zeros(v.shape, v.dtype) for v in closed.in_avals))
+    inputs = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in closed.in_avals]
+    function = lambda consts, *inputs: jex.jaxpr_as_fun(jex.ClosedJaxpr(closed.jaxpr, consts))(*inputs)
+    compiled = _lowered(jax.jit(function), (closed.consts, *inputs), {}, False)[1]()
+    return compiled(closed.consts, *(np.zeros(v.shape, v.dtype) for v in closed.in_avals))
 
 
 def _is_same(a, b) -> bool:

@@ -97,6 +97,16 @@ def from_rows(rows, like):
     return jax.tree.unflatten(treedef, parts)
 
 
+def to_row(tree):
+    """A tree as a vector."""
+    return to_rows(jax.tree.map(lambda leaf: leaf[None], tree))[0]
+
+
+def from_row(row, like):
+    """The inverse of `to_row`."""
+    return jax.tree.map(lambda leaf: leaf[0], from_rows(row[None], like))
+
+
 def on_host(tree):
     """A tree of NumPy arrays."""
     return jax.tree.map(np.asarray, jax.device_get(tree))

@@ -30,7 +30,8 @@ class SampledKL:
     """KL of the samples mean + deviations, up to a constant, with the likelihood raised to the power `beta`.
 
     Deviations beyond the first `count` are ignored, so that their number may change without recompilation; they are
-    taken `batch` at a time, which bounds the memory. `count` is a multiple of `batch`.
+    taken `batch` at a time, which bounds the memory. `count` is a multiple of `batch`. The mean of a small problem is a
+    vector, its deviations are the rows of a matrix: that makes for a smaller program.
     """
 
     problem: Problem
@@ -69,8 +70,12 @@ class SampledKL:
         if self.inverse is None:
             terms, told = terms_and_information(self.problem, x, self.beta)
         else:
-            terms, told = neg_log_likelihood_terms(self.problem, x, self.beta), {}
+            terms, told = self._terms(x), {}
         return 0.5 * _tree.dot(x, x) + _total(terms), (terms, told)
+
+    def _terms(self, x):
+        x = x if self.inverse is None else _tree.from_row(x, self.problem.latent)
+        return neg_log_likelihood_terms(self.problem, x, self.beta)
 
     def gradient(self, mean):
         """Gradient with respect to the mean, and what is known of the samples there."""
@@ -92,14 +97,18 @@ class SampledKL:
                 jax.tree.map(plus, total.information, told),
             )
 
-        terms, told = jax.eval_shape(lambda x: self._one(x)[1], mean)
         ways = 2 if self.antithetic else 1
-        blank = lambda like, n: jax.tree.map(lambda leaf: jnp.zeros((*n, *leaf.shape), leaf.dtype), like)
-        none = Known(jnp.zeros(()), blank(mean, (self._all,)), blank(terms, (ways * self._all,)), blank(told, ()))
+        terms, told = jax.eval_shape(lambda x: self._one(x)[1], mean)
+        terms = jax.tree.map(lambda leaf: jnp.zeros((ways * self._all, *leaf.shape), leaf.dtype), terms)
+        none = Known(*self.nothing(), terms, _tree.zeros(told))
         gradient, known = self._fold(add, (_tree.zeros(mean), none))
         share = 1 / self._number
         known = known._replace(value=known.value * share, information=_tree.scale(share, known.information))
         return _tree.scale(ways * share, gradient), known
+
+    def nothing(self):
+        """What `kept` returns, in zeros."""
+        return jnp.zeros(()), _tree.zeros(self.deviations)
 
     def kept(self, known):
         """The KL, up to a constant, and the gradients of each deviation."""
@@ -111,10 +120,9 @@ class SampledKL:
         The information of data is averaged over the samples. To average their Jacobians too saves steps and costs more
         than it saves.
         """
-        one = jax.tree.map(lambda leaf: leaf[None], b)
         if self.inverse is not None:
-            product = jnp.matmul(_tree.to_rows(one), self.inverse, precision=lax.Precision.HIGHEST)
-            return jax.tree.map(lambda leaf: leaf[0], _tree.from_rows(product, b)), jnp.ones((), int)
+            return jnp.matmul(b, self.inverse, precision=lax.Precision.HIGHEST), jnp.ones((), int)
+        one = jax.tree.map(lambda leaf: leaf[None], b)
         metric = tempered_metric(self.problem, mean, known.information, self.beta, self.free)
         step, report = solve(metric.mv_stack, one, stop=stop, preconditioner=self.preconditioner, check=False)
         return jax.tree.map(lambda leaf: leaf[0], step), report.iterations[0]
@@ -130,7 +138,7 @@ class SampledKL:
 
             def add(total, i, deviations):
                 samples = self._samples(there, deviations)
-                terms = jax.vmap(lambda x: neg_log_likelihood_terms(self.problem, x, self.beta))(samples)
+                terms = jax.vmap(self._terms)(samples)
                 here = taken(known.terms, i, jax.tree.leaves(samples)[0].shape[0])
                 return total + _total(_tree.subtract(terms, here))
 

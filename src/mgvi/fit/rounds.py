@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from mgvi import _tree
+from mgvi.coordinates import along_bases
 from mgvi.fit.schedule import Settings
 from mgvi.linalg import Stop, global_sites, sub_blocks
 from mgvi.minimizers import Limits, NewtonReport
@@ -23,7 +24,7 @@ from mgvi.samplers import Draws, number, numbers, with_partners
 from mgvi.status import Status
 
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
-_EARLY = 16  # points for a small problem's curvature while the likelihood is not yet all there
+_FEW = 16  # points for a small problem's curvature where that need not be precise
 _AT_ONCE = 2  # pairs whose gradients are taken together, for large problems
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
@@ -76,10 +77,20 @@ class _Measured(NamedTuple):
 @partial(jax.jit, static_argnames=("antithetic", "minimizer", "batch"))
 def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs, free, *, antithetic, minimizer, batch):
     """Minimise the sampled KL over the mean; also the gradient of each pair."""
+    if inverse is not None:
+        latent, (coordinates, turn) = problem.latent, along_bases(problem.coordinates)
+        rows, back = lambda stack: _tree.to_rows(turn(stack)), lambda rows: turn(_tree.from_rows(rows, latent), True)
+        problem = problem.in_coordinates(coordinates)
+        mean = rows(jax.tree.map(lambda m: m[None], mean))[0]
+        deviations = rows(deviations)
+        inverse = rows(_tree.from_rows(rows(_tree.from_rows(inverse, latent)).T, latent))
+        free = _tree.to_row({name: jnp.full(leaf.shape, free[name], leaf.dtype) for name, leaf in latent.items()})
     fixed = (problem, deviations, knobs.beta, free, inverse, preconditioner, antithetic)
     objective = SampledKL(*fixed, knobs.pairs, batch)
     new, (value, pairs), newton_report = minimizer.minimize(objective, mean, knobs.newton)
     finite = jnp.isfinite(value) & (newton_report.status != Status.NOT_FINITE)
+    if inverse is not None:
+        new, pairs = jax.tree.map(lambda m: m[0], back(new[None])), back(pairs)
     return new, pairs, _Moved(value, newton_report, finite)
 
 
@@ -203,7 +214,7 @@ class Rounds:
         size = _tree.size(state.mean)
         like = np.empty((size, size), jax.tree.leaves(state.mean)[0].dtype)
         self._minimized(state.mean, _stack(state.mean, len(keys)), like, None, settings, ahead=True)
-        curvature = self._draws.curvature(state.mean, settings.beta, spread, _EARLY if settings.beta < 1 else None)
+        curvature = self._draws.curvature(state.mean, settings.beta, spread, _FEW if settings.rough else None)
         new = self._draws.colour(curvature, keys)
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
         old, weight = state.deviations, settings.weight
@@ -258,14 +269,18 @@ class Rounds:
     def _start_coordinates(self, mean):
         if not self._problem.static.scaled or not self._sampler.draws:  # a maximum is one of standard coordinates only
             return {}
-        _, logs = self._problem.static.compiled.call(_located, self._problem, mean)
         sizes = {name: _tree.size(leaf) for name, leaf in self._problem.latent.items()}
         small = global_sites(self._problem.latent)
         small = [n for n, size in sizes.items() if size <= _TURNED] if self._draws.dense else small
-        return {
-            name: site.start(np.asarray(logs[name]), site.shares_scale and name in small)
+        logs = jax.eval_shape(self._problem.log_scales, mean)
+        coordinates = {
+            name: site.start(np.zeros(logs[name].shape, logs[name].dtype), site.shares_scale and name in small)
             for name, site in self._problem.static.scaled.items()
         }
+        # These are the latents themselves, wherever the origin is: the program that later rounds need tells it.
+        problem = self._problem.in_coordinates(coordinates)
+        _, logs = _tree.on_host(self._problem.static.compiled.call(_located, problem, mean))
+        return {name: {**at, "origin": logs[name]} for name, at in coordinates.items()}
 
     def _run_iterative(self, state, keys, settings, shrink):
         compiled = self._problem.static.compiled

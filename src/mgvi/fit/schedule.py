@@ -45,6 +45,7 @@ PAPER = (
 )
 
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
+_FAR = 0.3  # shift of the mean, in sds, above which a small problem's curvature need not be precise
 _HOVER = 4  # rounds with the most pairs that only tremble
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
@@ -72,6 +73,7 @@ class Settings:
     # Pairs of the last round over which a small problem's curvature, or the information of a large problem's data, is
     # averaged; 0: that at the mean.
     spread: int = 0
+    rough: bool = False  # a small problem's curvature from a few points of those only
     # For problems whose metric is a matrix: weight of the new deviations against the last round's, if those have the
     # same keys; above 1, of the mean's move instead.
     weight: float = 1.0
@@ -165,7 +167,7 @@ class Automatic:
             return self._next_of_large(history)
         weight = self._weight(history)
         if not self._is_settled(last, weight):
-            return self._settling(last["pairs"], min(max(weight, 0.5), 5.0))
+            return self._settling(last["pairs"], min(max(weight, 0.5), 5.0), last["shift"])
         if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > _STALLED:
             return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
         noise = last["noise"] or 0.0
@@ -242,6 +244,7 @@ class Automatic:
             fresh=False,
             centre=True,
             spread=self._spread,
+            rough=self._dense,
             precondition=not self._dense,
             weight=0.5 if self._dense else 1.0,
         )
@@ -264,6 +267,7 @@ class Automatic:
             measure_noise=True,
             centre=True,
             spread=self._spread,
+            rough=self._dense and shift > _FAR,
             precondition=not self._dense,
             weight=weight,
         )

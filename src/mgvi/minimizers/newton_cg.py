@@ -34,6 +34,10 @@ class Objective(Protocol):
         """What of that is of interest at the end."""
         ...
 
+    def nothing(self) -> Any:
+        """The same in zeros."""
+        ...
+
     def solve(self, x: Any, known: Any, b: Any, stop: Stop, /) -> tuple[Any, Any]:
         """M^-1 b with a positive definite curvature M at x, and the iterations that it took.
 
@@ -80,6 +84,9 @@ class NewtonCG:
     ...     def kept(self, known):
     ...         return known
     ...
+    ...     def nothing(self):
+    ...         return None
+    ...
     ...     def solve(self, x, known, b, stop):
     ...         return b / 5.0, 1
     ...
@@ -124,10 +131,7 @@ class NewtonCG:
 
         none = jnp.zeros((), int)
         report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON)
-        kept = jax.tree.map(
-            lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda x: objective.kept(objective.gradient(x)[1]), x)
-        )
-        start = (x, kept, _Secants.none(x), report, jnp.array(True))
+        start = (x, objective.nothing(), _Secants.none(x), report, jnp.array(True))
         x, kept, _, report, _ = lax.while_loop(lambda s: s[-1], advance, start)
         return x, kept, report
 
