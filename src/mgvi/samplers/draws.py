@@ -169,8 +169,13 @@ class Draws:
             parts = [{name: apart(d, i) for name, d in spread.items()} for i in range(2)]
         rest = (number(beta), number(most // len(parts)))
         program = self.problem.static.compiled.program(_hessian, self.problem, mean, parts[0], *rest)
-        found = _CORES.map(lambda some: np.asarray(program(self.problem, mean, some, *rest)), parts)
-        return np.mean(list(found), axis=0, dtype=np.float64)
+        double = jax.config.jax_enable_x64
+
+        def run(some):
+            with jax.enable_x64(double):  # a setting of each thread
+                return np.asarray(program(self.problem, mean, some, *rest))
+
+        return np.mean(list(_CORES.map(run, parts)), axis=0, dtype=np.float64)
 
     def metric(self, curvature: np.ndarray, free: dict[str, Any] | None = None) -> DenseMetric:
         """The metric of a small problem, for directions that are free."""
