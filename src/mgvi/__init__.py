@@ -4,7 +4,10 @@ A Bayesian model and data come in; a posterior with full correlations goes out.
 Start with `from_numpyro`.
 """
 
-from mgvi import baselines, datasets, diagnostics, distributions, fields
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mgvi import distributions
 from mgvi._version import __version__
 from mgvi.errors import FileError, FitError, MgviWarning, ModelError
 from mgvi.fit import Stage, fit
@@ -12,6 +15,9 @@ from mgvi.frontends import from_function, from_numpyro, sample_prior
 from mgvi.posterior import Posterior, load
 from mgvi.problem import FisherMetric, Problem
 from mgvi.status import Status
+
+if TYPE_CHECKING:
+    from mgvi import baselines, datasets, diagnostics, fields
 
 __all__ = [
     "FileError",
@@ -35,3 +41,15 @@ __all__ = [
     "load",
     "sample_prior",
 ]
+
+_WHEN_USED = ("baselines", "datasets", "diagnostics", "fields")  # not every user needs to wait for them
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHEN_USED:
+        return importlib.import_module(f"mgvi.{name}")
+    raise AttributeError(f"module 'mgvi' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

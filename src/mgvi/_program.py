@@ -98,7 +98,7 @@ def _evaluated(closed) -> list[Any]:
         return jex.jaxpr_as_fun(closed)(*(np.zeros(v.shape, v.dtype) for v in closed.in_avals))
     inputs = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in closed.in_avals]
     function = lambda consts, *inputs: jex.jaxpr_as_fun(jex.ClosedJaxpr(closed.jaxpr, consts))(*inputs)
-    compiled = _lowered(jax.jit(function), (closed.consts, *inputs), {}, False)[1]()
+    compiled = _lowered(jax.jit(function), (closed.consts, *inputs), {}, 0)[1]()
     return compiled(closed.consts, *(np.zeros(v.shape, v.dtype) for v in closed.in_avals))
 
 
@@ -159,31 +159,31 @@ class Compiled:
         self._results: dict[Any, Any] = {}
         self.seconds = 0.0
 
-    def call(self, function, *arguments, long: bool = False, **static):
+    def call(self, function, *arguments, effort: int = 1, **static):
         """Call a jitted function; compile it first if it has not seen arguments of these types.
 
-        Compilation is quick, unless the program is said to run for long.
+        More effort is for programs that run for long, 0 for those that run once or on little.
         """
-        return self.program(function, *arguments, long=long, **static)(*arguments)
+        return self.program(function, *arguments, effort=effort, **static)(*arguments)
 
-    def program(self, function, *arguments, long: bool = False, **static) -> Callable:
+    def program(self, function, *arguments, effort: int = 1, **static) -> Callable:
         """The compiled version of a jitted function for arguments of these types."""
         start = time.perf_counter()
         signature = _signature(function, arguments, static)
         if signature not in self._programs:
-            self._programs[signature] = _lowered(function, arguments, static, long)[1]()
+            self._programs[signature] = _lowered(function, arguments, static, effort)[1]()
             self.seconds += time.perf_counter() - start
         elif isinstance(self._programs[signature], Future):
             self._programs[signature] = self._programs[signature].result()
             self.seconds += time.perf_counter() - start
         return self._programs[signature]
 
-    def prepare(self, function, *arguments, long: bool = False, **static) -> Any:
+    def prepare(self, function, *arguments, effort: int = 1, **static) -> Any:
         """Begin to compile what will be called with arguments of these types, and return the types of its results."""
         start = time.perf_counter()
         signature = _signature(function, arguments, static)
         if signature not in self._programs:
-            self._results[signature], compile = _lowered(function, arguments, static, long)
+            self._results[signature], compile = _lowered(function, arguments, static, effort)
             self._programs[signature] = _BACKGROUND.submit(compile)
             self.seconds += time.perf_counter() - start
         return self._results[signature]
@@ -198,21 +198,22 @@ def _signature(function, arguments, static):
     return function, treedef, types, tuple(sorted(static.items()))
 
 
-def _lowered(function, arguments, static, long):
+def _lowered(function, arguments, static, effort):
     """The types of a program's results, and a function that compiles it."""
-    options = (_LONG if long else _QUICK).get(jax.default_backend())
+    options = _OPTIONS[jax.default_backend()][effort] if jax.default_backend() in _OPTIONS else None
     lowered = function.lower(*arguments, **static)
     return lowered.out_info, partial(lowered.compile, compiler_options=options)
 
 
-_LONG = {
-    # The last optimisations take longer than they save, at any size.
-    "cpu": {"xla_backend_optimization_level": 1},
+# Of compilation, by effort.
+_OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "cpu": [
+        {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False},
+        # The newer way to emit loops takes twice as long; loops full of exponentials run faster with it, others do not.
+        {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False},
+        # The last optimisations take longer than they save, at any size.
+        {"xla_backend_optimization_level": 1},
+    ],
     # Products of matrices are few: trying all ways to make them takes longer than the best one saves.
-    "gpu": {"xla_gpu_autotune_level": 0},
-}
-_QUICK = {
-    **_LONG,
-    # The newer way to emit loops takes twice as long; loops full of exponentials run faster with it, others do not.
-    "cpu": {**_LONG["cpu"], "xla_cpu_use_fusion_emitters": False},
+    "gpu": [{"xla_gpu_autotune_level": 0}] * 3,
 }

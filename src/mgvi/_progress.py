@@ -25,13 +25,19 @@ def printer() -> Callable[[str], None]:
 
 
 @contextmanager
-def ticking(show: Callable[[str], None], what: str, every: float = 30.0) -> Iterator[None]:
-    """Show a line now and then while something long is under way; compiled programs are not disturbed by it."""
+def ticking(
+    show: Callable[[str], None], what: str, every: float = 30.0, doing: Callable[[], str] = lambda: ""
+) -> Iterator[None]:
+    """Show a line now and then while something long is under way; compiled programs are not disturbed by it.
+
+    `doing` tells what is being done at that moment.
+    """
     start, done = time.monotonic(), threading.Event()
 
     def tick():
         while not done.wait(every):
-            show(f"{what}: at work for {time.monotonic() - start:.0f} s")
+            now = doing()
+            show(f"{what}: at work for {time.monotonic() - start:.0f} s{', ' if now else ''}{now}")
 
     thread = threading.Thread(target=tick, daemon=True)
     thread.start()

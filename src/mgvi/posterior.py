@@ -96,7 +96,8 @@ class Posterior:
             index = np.minimum(np.arange(first, first + batch), len(self) - 1)
             some = {name: d[index] for name, d in self.deviations.items()}
             others = tuple(x[index] for x in extra)
-            result = self.problem.static.compiled.call(function, self.problem, self.latent_mean, some, *others)
+            fixed = (self.problem, self.latent_mean, some, *others)
+            result = self.problem.static.compiled.call(function, *fixed, effort=_effort(self.problem))
             parts.append(jax.tree.map(np.asarray, result))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(self)], *parts)
 
@@ -334,12 +335,17 @@ def prepare(problem: Problem, mean: dict[str, Any]) -> None:
     """Begin to compile what the samples of a fit and their check will need."""
     some = {name: np.empty((_at_once(problem), *m.shape), m.dtype) for name, m in mean.items()}
     for function in (_neg_log_density_many, _constrain_many) if is_small(problem) else (_constrain_many,):
-        problem.static.compiled.prepare(function, problem, mean, some)
+        problem.static.compiled.prepare(function, problem, mean, some, effort=_effort(problem))
 
 
 def _at_once(problem: Problem) -> int:
     """Samples in a call of the model."""
     return min(max(_NUMBERS // (_tree.size(problem.latent) + _tree.size(problem.data)), 1), 512)
+
+
+def _effort(problem: Problem) -> int:
+    """How much the compilation of a program for samples is worth."""
+    return 0 if is_small(problem) else 1
 
 
 def _at(mean, deviations):

@@ -336,24 +336,20 @@ def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, 
     `beta` is the power that the likelihood is raised to, `count` the number of points: so many of the first half of the
     spread and of the second, its negative, in turn.
     """
-    coordinates, turn = along_bases(problem.coordinates)
+    latent, (coordinates, turn) = problem.static.latent, along_bases(problem.coordinates)
     problem = problem.in_coordinates(coordinates)
-    mean, spread = jax.tree.map(lambda m: m[0], turn(jax.tree.map(lambda m: m[None], mean))), turn(spread)
-    size = _tree.size(mean)
-    dtype = jnp.result_type(*(leaf.dtype for leaf in mean.values()))
-    directions = _tree.from_rows(jnp.eye(size, dtype=dtype), problem.static.latent)
-
-    half = jax.tree.leaves(spread)[0].shape[0] // 2
+    rows = lambda stack: jnp.asarray(_tree.to_rows(turn(stack)))
+    centre, points = rows(jax.tree.map(lambda m: m[None], mean))[0], rows(spread)
+    directions, half = jnp.eye(centre.size, dtype=centre.dtype), points.shape[0] // 2
 
     def add(i, total):
-        deviation = jax.tree.map(lambda d: d[i // 2 + i % 2 * half], spread)
-        slope = jax.grad(lambda xi: _neg_log_density(problem, xi, beta))
-        push = jax.linearize(slope, _tree.add(mean, deviation))[1]
-        return total + _tree.to_rows(jax.vmap(push)(directions))
+        slope = jax.grad(lambda x: _neg_log_density(problem, _tree.from_row(x, latent), beta))
+        push = jax.linearize(slope, centre + points[i // 2 + i % 2 * half])[1]
+        return total + jax.vmap(push)(directions)
 
-    total = lax.fori_loop(0, count, add, jnp.zeros((size, size), dtype)) / count
-    rows_back = lambda matrix: _tree.to_rows(turn(_tree.from_rows(matrix, problem.static.latent), back=True))
-    return rows_back(rows_back(total).T).T
+    total = lax.fori_loop(0, count, add, jnp.zeros_like(directions)) / count
+    back = lambda matrix: jnp.asarray(_tree.to_rows(turn(_tree.from_rows(matrix, latent), back=True)))
+    return back(back(total).T).T
 
 
 @jax.jit

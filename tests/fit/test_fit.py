@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 
 import mgvi
 from mgvi._progress import ticking
+from mgvi.fit import progress as fit_progress
 from mgvi.linalg import Stop
 from mgvi.samplers import MGVI, Point
 from tests.fit import models
@@ -77,12 +79,30 @@ def test_same_seed_gives_same_bits_whatever_is_watched(logistic, reference, tmp_
 
 def test_long_work_says_that_it_is_under_way():
     lines = []
-    with ticking(lines.append, "round 3", every=0.02):
+    with ticking(lines.append, "round 3", every=0.02, doing=lambda: "drawing deviations"):
         time.sleep(0.2)
-    assert len(lines) > 2 and lines[0].startswith("round 3: at work for 0 s")
+    assert len(lines) > 2 and lines[0] == "round 3: at work for 0 s, drawing deviations"
     count = len(lines)
     time.sleep(0.1)
     assert len(lines) == count
+
+
+def test_long_rounds_say_which_step_they_are_at(monkeypatch):
+    """Seen by another thread, as a user would: the steps of a round in their order, with iterations."""
+    grid = mgvi.fields.Grid((128, 128))
+    field = mgvi.fields.StationaryField(grid, mgvi.fields.Matern(nu=1.5, length=9.0, amplitude=1.0))
+
+    def model(y):
+        numpyro.sample("y", dist.Normal(numpyro.sample("s", field), 0.3), obs=y)
+
+    problem = mgvi.from_numpyro(model, np.random.default_rng(1).normal(size=(128, 128)))
+    lines = []
+    quick = partial(ticking, lines.append, every=0.002)
+    monkeypatch.setattr(fit_progress, "ticking", lambda _, what, doing: quick(what, doing=doing))
+    mgvi.fit(problem, seed=1, max_rounds=3)
+    steps = ("preparing the solves", "drawing deviations", "moving the mean")
+    assert all(any(step in line for line in lines) for step in steps)
+    assert any(line.startswith("round   3: ") and "iterations in the last round)" in line for line in lines)
 
 
 def test_history_tells_what_each_round_did(reference):

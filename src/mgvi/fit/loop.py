@@ -20,7 +20,7 @@ from mgvi import _tree
 from mgvi.errors import FitError, MgviWarning
 from mgvi.fit.checkpoint import Checkpoint
 from mgvi.fit.progress import Progress
-from mgvi.fit.rounds import Rounds
+from mgvi.fit.rounds import DRAWING, MOVING, Rounds
 from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
 from mgvi.minimizers import NewtonCG
 from mgvi.posterior import Posterior, default_samples, prepare
@@ -110,7 +110,7 @@ def fit(
     deadline = time.monotonic() + time_limit
     try:
         while (status := state.outcome(max_rounds, deadline)) is None:
-            with show.waiting(len(state.history) + 1) if show is not None else nullcontext():
+            with show.waiting(len(state.history) + 1, state.doing) if show is not None else nullcontext():
                 state.advance()
             if store is not None:
                 store.write(state.state, state.history)
@@ -164,6 +164,13 @@ class _Fit:
         if len(self.history) >= max_rounds:
             return Status.ITERATION_LIMIT
         return Status.TIME_LIMIT if time.monotonic() > deadline else None
+
+    def doing(self) -> str:
+        """What the round is doing at the moment, and how long that took in the last one."""
+        step = self._rounds.step
+        last = self.history[-1] if self.history else {}
+        taken = {DRAWING: last.get("draw_cg"), MOVING: last.get("newton_cg")}.get(step)
+        return f"{step} ({taken} iterations in the last round)" if taken else step
 
     def advance(self) -> None:
         """One round, with smaller deviations if it breaks down."""

@@ -4,6 +4,7 @@ Records of rounds come in; lines on standard error go out.
 It must not change anything.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from mgvi._progress import printer, ticking
@@ -15,9 +16,9 @@ class Progress:
     def __init__(self):
         self._print = printer()
 
-    def waiting(self, number: int) -> AbstractContextManager[None]:
-        """Show now and then that a long round is under way."""
-        return ticking(self._print, f"round {number:3d}")
+    def waiting(self, number: int, doing: Callable[[], str]) -> AbstractContextManager[None]:
+        """Show now and then that a long round is under way, and what it is doing."""
+        return ticking(self._print, f"round {number:3d}", doing=doing)
 
     def __call__(self, record: dict) -> None:
         """Show one round."""

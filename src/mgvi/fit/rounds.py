@@ -23,10 +23,15 @@ from mgvi.problem import Problem
 from mgvi.samplers import Draws, number, numbers, with_partners
 from mgvi.status import Status
 
+_LITTLE = 50_000  # numbers of a small problem's pairs: so few that any program for them is fast
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
 _FEW = 16  # points for a small problem's curvature where that need not be precise
 _AT_ONCE = 2  # pairs whose gradients are taken together, for large problems
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
+
+
+# Steps of a large problem's round, for those who wait.
+_STEPS = PREPARING, DRAWING, MOVING = "preparing the solves", "drawing deviations", "moving the mean"
 
 
 class State(NamedTuple):
@@ -149,6 +154,10 @@ def _measure(step, squares: _Squares, count, xp, floor=0.0) -> _Measured:
     return _Measured(shift, noise, change)
 
 
+def _on_device(tree) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
+
+
 def _stack(mean, count):
     """As many zeros as deviations from a mean will be numbers."""
     return {name: np.zeros((count, *m.shape), m.dtype) for name, m in mean.items()}
@@ -177,7 +186,17 @@ class Rounds:
         self._moving = moving
         self._most = plan.most
         batches = None if draws.dense else math.gcd(plan.batch, _AT_ONCE)
+        self._results: list[Any] = []
         self._static = {"antithetic": sampler.antithetic, "minimizer": minimizer, "batch": batches}
+
+    @property
+    def step(self) -> str:
+        """The step of a large problem's round whose result is not there yet; asking does not disturb the device."""
+        if self._draws.dense:
+            return ""
+        results = list(self._results)  # of the steps that were asked for so far; another thread may ask
+        waiting = (i for i, tree in enumerate(results) if not all(x.is_ready() for x in _on_device(tree)))
+        return _STEPS[min(next(waiting, len(results)), len(_STEPS) - 1)]
 
     def start(self, keys) -> State:
         """The state before the first round: the prior for small problems, its mean for others."""
@@ -202,8 +221,13 @@ class Rounds:
         arguments = (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
         compiled = self._problem.static.compiled
         return (compiled.prepare if ahead else compiled.call)(
-            _minimize, *arguments, long=not self._draws.dense, **self._static
+            _minimize, *arguments, effort=self._effort(len(jax.tree.leaves(deviations)[0])), **self._static
         )
+
+    def _effort(self, pairs):
+        """How much compilation is worth."""
+        size = _tree.size(self._problem.latent) + _tree.size(self._problem.data)
+        return 2 if not self._draws.dense else int(pairs * size > _LITTLE)
 
     def _run_dense(self, state, keys, settings, shrink):
         state = self._recentred_small(state) if settings.centre and state.block else state
@@ -241,7 +265,7 @@ class Rounds:
         if not state.coordinates:
             return state
         problem = self._problem.in_coordinates(state.coordinates)
-        mean, logs = _tree.on_host(self._problem.static.compiled.call(_located, problem, state.mean))
+        mean, logs = _tree.on_host(self._problem.static.compiled.call(_located, problem, state.mean, effort=0))
         blocks = sub_blocks(state.block["metric"], self._problem.latent)
         coordinates = {}
         for name, at in state.coordinates.items():
@@ -279,12 +303,13 @@ class Rounds:
         }
         # These are the latents themselves, wherever the origin is: the program that later rounds need tells it.
         problem = self._problem.in_coordinates(coordinates)
-        _, logs = _tree.on_host(self._problem.static.compiled.call(_located, problem, mean))
+        _, logs = _tree.on_host(self._problem.static.compiled.call(_located, problem, mean, effort=0))
         return {name: {**at, "origin": logs[name]} for name, at in coordinates.items()}
 
     def _run_iterative(self, state, keys, settings, shrink):
         compiled = self._problem.static.compiled
         stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
+        self._results = []
         known = self.information(state, settings)
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         preconditioner, block = None, state.block
@@ -299,11 +324,13 @@ class Rounds:
             preconditioner, block = self._draws.preconditioner(*fixed)
             block = {"metric": block}
         self._minimized(state.mean, _stack(state.mean, len(keys)), None, preconditioner, settings, ahead=True)
+        self._results.append(preconditioner)
         start = None if settings.fresh else state.deviations
         fixed = (state.mean, keys, stop, settings.beta, known, preconditioner)
         deviations, report = self._draws.draw(*fixed, settings.pairs, start, state.pairs)
         if shrink != 1:
             deviations = _tree.scale(shrink, deviations)
+        self._results.append(deviations)
         mean, pairs, moved = self._minimized(state.mean, deviations, None, preconditioner, settings)
         old = deviations if start is None else start
         fixed = (state.mean, mean, old, deviations, pairs, preconditioner, number(settings.pairs))

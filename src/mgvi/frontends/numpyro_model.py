@@ -14,7 +14,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers, validation_enabled
 
-from mgvi import _program, _tree
+from mgvi import _program
 from mgvi.coordinates import Site
 from mgvi.distributions import fisher_sqrt, latent_shape, scale_of, standardize
 from mgvi.errors import MgviWarning, ModelError
@@ -76,7 +76,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
     marked = {**zero, _MARKER: np.zeros((), jnp.result_type(float))}
     everything, constants = _program.trace(run.at, marked)
     _checks.check_independence(everything, run.imputed)
-    start = compiled.call(jax.jit(everything), constants, marked)
+    start = compiled.call(jax.jit(everything), constants, marked, effort=0)
     for name in run.latent:
         _checks.check_prior(name, start["priors"][name], start["values"].get(name))
     for name, d in start["sites"].items():
@@ -111,7 +111,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
         compiled=compiled,
     )
     problem = Problem(arrays, static)
-    _checks.check_log_likelihood(compiled.call(jax.jit(Problem.log_likelihood), problem, zero))
+    _checks.check_log_likelihood(compiled.call(jax.jit(Problem.log_likelihood), problem, zero, effort=0))
     _checks.check_finite_factors(start["factors"])
     return problem
 

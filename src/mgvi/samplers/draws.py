@@ -169,7 +169,7 @@ class Draws:
             parts = [{name: apart(d, i) for name, d in spread.items()} for i in range(2)]
         rest = (number(beta), number(most // len(parts)))
         program = self.problem.static.compiled.program(_hessian, self.problem, mean, parts[0], *rest)
-        double = jax.config.jax_enable_x64
+        double = jnp.result_type(float) == np.float64
 
         def run(some):
             with jax.enable_x64(double):  # a setting of each thread
