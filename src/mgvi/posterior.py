@@ -19,6 +19,7 @@ from mgvi.samplers import APPROXIMATIONS, Approximation, InverseMetric, is_small
 from mgvi.status import Status
 
 _AT_ONCE = 32  # samples to a call of a user's function
+_FEW_DATA = 2_000  # so few that any program for them is fast
 _NUMBERS = 2_000_000  # latents and data of the samples in a call of the model
 
 
@@ -344,8 +345,8 @@ def _at_once(problem: Problem) -> int:
 
 
 def _effort(problem: Problem) -> int:
-    """How much the compilation of a program for samples is worth."""
-    return 0 if is_small(problem) else 1
+    """How much the compilation of a program for samples is worth: there are the more of them, the smaller it is."""
+    return 0 if is_small(problem) and _tree.size(problem.data) < _FEW_DATA else 2
 
 
 def _at(mean, deviations):

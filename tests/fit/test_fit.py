@@ -15,7 +15,7 @@ import mgvi
 from mgvi._progress import ticking
 from mgvi.fit import progress as fit_progress
 from mgvi.linalg import Stop
-from mgvi.samplers import MGVI, Point
+from mgvi.samplers import MGVI, Draws, Point
 from tests.fit import models
 
 
@@ -103,6 +103,18 @@ def test_long_rounds_say_which_step_they_are_at(monkeypatch):
     steps = ("preparing the solves", "drawing deviations", "moving the mean")
     assert all(any(step in line for line in lines) for step in steps)
     assert any(line.startswith("round   3: ") and "iterations in the last round)" in line for line in lines)
+
+
+def test_curvature_is_made_positive_and_no_variance_exceeds_the_prior(logistic):
+    size = sum(int(np.prod(leaf.shape)) for leaf in logistic.latent.values())
+    rng = np.random.default_rng(1)
+    turn = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    matrix = (turn * np.linspace(-3.0, 40.0, size)) @ turn.T
+    found = Draws(logistic, MGVI(), 8)._restrained(matrix, 0.1)
+    assert np.linalg.eigvalsh(found)[0] > 0.1 - 1e-9
+    assert np.max(np.diag(np.linalg.inv(found))) < 1 + 1e-6
+    good = (turn * np.linspace(1.5, 40.0, size)) @ turn.T
+    np.testing.assert_allclose(Draws(logistic, MGVI(), 8)._restrained(good.copy(), 0.1), good)
 
 
 def test_history_tells_what_each_round_did(reference):

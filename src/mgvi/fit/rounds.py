@@ -25,7 +25,7 @@ from mgvi.status import Status
 
 _LITTLE = 50_000  # numbers of a small problem's pairs: so few that any program for them is fast
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
-_FEW = 16  # points for a small problem's curvature where that need not be precise
+_FEW = 4, 16  # points for a small problem's curvature where that need not be precise: data are many, or not
 _AT_ONCE = 2  # pairs whose gradients are taken together, for large problems
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
@@ -238,7 +238,8 @@ class Rounds:
         size = _tree.size(state.mean)
         like = np.empty((size, size), jax.tree.leaves(state.mean)[0].dtype)
         self._minimized(state.mean, _stack(state.mean, len(keys)), like, None, settings, ahead=True)
-        curvature = self._draws.curvature(state.mean, settings.beta, spread, _FEW if settings.rough else None)
+        few = _FEW[settings.spread >= 32] if settings.rough else None
+        curvature = self._draws.curvature(state.mean, settings.beta, spread, few)
         new = self._draws.colour(curvature, keys)
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
         old, weight = state.deviations, settings.weight

@@ -36,20 +36,15 @@ class DenseMetric:
         self._latent = latent
 
     @cached_property
-    def _factor(self) -> np.ndarray:
-        """Cholesky factor; not finite if M is not, or not positive definite to rounding."""
-        try:
-            return np.linalg.cholesky(self._matrix)
-        except np.linalg.LinAlgError:
-            return np.full_like(self._matrix, np.nan)
+    def _root(self) -> np.ndarray:
+        """Inverse of the Cholesky factor; not finite if M is not, or not positive definite to rounding."""
+        factor = _cholesky(self._matrix)
+        return np.full_like(self._matrix, np.nan) if factor is None else np.linalg.inv(factor)
 
     @cached_property
     def inverse(self) -> np.ndarray:
         """M^-1; not finite if M has no factor."""
-        if not np.all(np.isfinite(self._factor)):
-            return np.full_like(self._matrix, np.nan)
-        root = np.linalg.inv(self._factor)
-        return root.T @ root
+        return self._root.T @ self._root
 
     def solve(self, b: Any) -> Any:
         """M^-1 b for a stack of right-hand sides."""
@@ -57,11 +52,30 @@ class DenseMetric:
 
     def colour(self, noise: np.ndarray) -> Any:
         """Draws of N(0, M^-1) from rows of white noise; not finite if M has no factor."""
-        if not np.all(np.isfinite(self._factor)):
-            return _tree.from_rows(np.full_like(noise, np.nan), self._latent)
-        return _tree.from_rows(np.linalg.solve(self._factor.T, noise.T).T, self._latent)
+        return _tree.from_rows(noise @ self._root, self._latent)
 
     def quadratic(self, deviations: Any) -> np.ndarray:
         """d^T M d for a stack of deviations."""
         rows = _tree.to_rows(deviations).astype(np.float64)
         return np.einsum("ij,ij->i", rows @ self._matrix, rows)
+
+
+def is_positive(matrix: np.ndarray) -> bool:
+    """Whether a symmetric matrix is positive definite to rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgvi.linalg import is_positive
+    >>> is_positive(np.diag([1.0, -1.0]))
+    False
+    """
+    return _cholesky(matrix) is not None
+
+
+def _cholesky(matrix):
+    try:
+        factor = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return None
+    return factor if np.all(np.isfinite(factor)) else None

@@ -21,6 +21,7 @@ from mgvi.linalg import (
     Stop,
     block_preconditioner,
     global_sites,
+    is_positive,
     some_entries,
 )
 from mgvi.problem import Problem, averaged_information, expected_hessian, information_matrix, tempered_metric
@@ -49,7 +50,7 @@ def affordable_pairs(problem: Problem) -> int:
     """Over how many antithetic pairs the curvature of a small problem may be averaged."""
     size = _tree.size(problem.latent)
     work = size * (size + _tree.size(problem.data))
-    return max(8, min(32, int(_DENSE_WORK // work)), int(0.05 * _DENSE_WORK // work))
+    return max(8, min(32, int(_DENSE_WORK // work)), int(0.05 * _DENSE_WORK // work)) // 2 * 2  # even, for two cores
 
 
 _matrix = jax.jit(information_matrix)
@@ -184,15 +185,16 @@ class Draws:
         return DenseMetric(one + np.outer(mask, mask) * (curvature - one), latent)
 
     def _restrained(self, matrix, least) -> np.ndarray:
-        values, vectors = np.linalg.eigh(matrix)
-        if values[0] < least:
+        if not is_positive(matrix - least * np.eye(len(matrix))):  # far cheaper than eigenvalues, which few need
+            values, vectors = np.linalg.eigh(matrix)
             matrix = (vectors * np.maximum(values, least)) @ vectors.T
         tied = {name: float(name in self.problem.coordinates) for name in self.problem.latent}
         single = np.flatnonzero(_entries(self.problem.latent, tied) == 0)
         covariance = np.linalg.inv(matrix)
-        while (worst := single[np.argmax(np.diag(covariance)[single])] if len(single) else None) is not None:
+        for _ in range(10 * len(single)):  # some more than once; for ever, where rounding makes variances of nothing
+            worst = single[np.argmax(np.diag(covariance)[single])]
             variance = covariance[worst, worst]
-            if variance < 1 + 1e-9:
+            if not variance > 1 + 1e-9:
                 break
             matrix[worst, worst] += 1 - 1 / variance
             column = covariance[:, worst]
