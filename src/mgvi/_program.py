@@ -98,7 +98,7 @@ def _evaluated(closed) -> list[Any]:
         return jex.jaxpr_as_fun(closed)(*(np.zeros(v.shape, v.dtype) for v in closed.in_avals))
     inputs = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in closed.in_avals]
     function = lambda consts, *inputs: jex.jaxpr_as_fun(jex.ClosedJaxpr(closed.jaxpr, consts))(*inputs)
-    compiled = _lowered(jax.jit(function), (closed.consts, *inputs), {}, 0)[1]()
+    compiled = _lowered(jax.jit(function), (closed.consts, *inputs), {}, 0)()
     return compiled(closed.consts, *(np.zeros(v.shape, v.dtype) for v in closed.in_avals))
 
 
@@ -156,7 +156,6 @@ class Compiled:
 
     def __init__(self):
         self._programs: dict[Any, Any] = {}
-        self._results: dict[Any, Any] = {}
         self.seconds = 0.0
 
     def call(self, function, *arguments, effort: int = 1, **static):
@@ -171,22 +170,20 @@ class Compiled:
         start = time.perf_counter()
         signature = _signature(function, arguments, static)
         if signature not in self._programs:
-            self._programs[signature] = _lowered(function, arguments, static, effort)[1]()
+            self._programs[signature] = _lowered(function, arguments, static, effort)()
             self.seconds += time.perf_counter() - start
         elif isinstance(self._programs[signature], Future):
             self._programs[signature] = self._programs[signature].result()
             self.seconds += time.perf_counter() - start
         return self._programs[signature]
 
-    def prepare(self, function, *arguments, effort: int = 1, **static) -> Any:
-        """Begin to compile what will be called with arguments of these types, and return the types of its results."""
+    def prepare(self, function, *arguments, effort: int = 1, **static) -> None:
+        """Begin to compile what will be called with arguments of these types."""
         start = time.perf_counter()
         signature = _signature(function, arguments, static)
         if signature not in self._programs:
-            self._results[signature], compile = _lowered(function, arguments, static, effort)
-            self._programs[signature] = _BACKGROUND.submit(compile)
+            self._programs[signature] = _BACKGROUND.submit(_lowered(function, arguments, static, effort))
             self.seconds += time.perf_counter() - start
-        return self._results[signature]
 
 
 _BACKGROUND = ThreadPoolExecutor(1, "mgvi-compiles")  # one, so that what is needed first is there first
@@ -199,10 +196,9 @@ def _signature(function, arguments, static):
 
 
 def _lowered(function, arguments, static, effort):
-    """The types of a program's results, and a function that compiles it."""
+    """A function that compiles a program which is ready for it."""
     options = _OPTIONS[jax.default_backend()][effort] if jax.default_backend() in _OPTIONS else None
-    lowered = function.lower(*arguments, **static)
-    return lowered.out_info, partial(lowered.compile, compiler_options=options)
+    return partial(function.lower(*arguments, **static).compile, compiler_options=options)
 
 
 # Of compilation, by effort.

@@ -20,6 +20,9 @@ def settled(**changes):
         "newton_status": int(Status.CONVERGED),
         "decrement": 1e-5,
         "restart": False,
+        "recycle": False,
+        "thorough": False,
+        "rough": True,
         "draw_cg": 5,
         "newton_steps": 5,
         "newton_cg": 20,
@@ -46,6 +49,24 @@ def test_mean_that_is_stuck_is_not_converged_but_tries_once_without_coordinates(
 
 def test_failed_line_search_at_the_accuracy_of_the_arithmetic_is_convergence():
     assert plan().next(settled(shift=0.0, newton_status=int(Status.NO_DESCENT), decrement=1e-4)) is Status.CONVERGED
+
+
+def test_large_problem_at_rest_recycles_its_preconditioner_but_not_for_ever():
+    large = Automatic(latents=10_000, data=10_000)
+    history = settled(pairs=8, shift=0.3, noise=1.0, change=0.5)[1:]
+    for expected in (True, True, True, False, True):
+        step = large.next(history)
+        assert isinstance(step, Settings) and step.recycle is expected
+        history.append({**history[0], "recycle": step.recycle})
+    for moved in ({"shift": 0.6}, {"draw_cg": 100}, {"measure_noise": False}):
+        step = large.next([*history[:1], {**history[0], **moved}])
+        assert isinstance(step, Settings) and not step.recycle
+
+
+def test_curvature_is_rough_while_the_mean_goes_far_and_samples_agree_and_never_again():
+    assert plan().next(settled(shift=0.6, noise=0.1)).rough
+    for precise in ({"shift": 0.2}, {"noise": 0.5}, {"rough": False}):
+        assert not plan().next(settled(**{"shift": 0.6, "noise": 0.1, **precise})).rough
 
 
 def test_noise_adds_pairs_and_ends_as_noisy_with_the_most():

@@ -16,7 +16,7 @@ from jax import lax
 from mgvi import _tree
 from mgvi.coordinates import along_bases
 from mgvi.fit.schedule import Settings
-from mgvi.linalg import Stop, global_sites, sub_blocks
+from mgvi.linalg import Preconditioner, Stop, global_sites, sub_blocks
 from mgvi.minimizers import Limits, NewtonReport
 from mgvi.objective import SampledKL, taken
 from mgvi.problem import Problem
@@ -25,7 +25,7 @@ from mgvi.status import Status
 
 _LITTLE = 50_000  # numbers of a small problem's pairs: so few that any program for them is fast
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
-_FEW = 4, 16  # points for a small problem's curvature where that need not be precise: data are many, or not
+_FEW = 16  # points for a small problem's curvature where that need not be precise
 _AT_ONCE = 2  # pairs whose gradients are taken together, for large problems
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
@@ -43,6 +43,8 @@ class State(NamedTuple):
     coordinates: dict[str, Any] | None = None  # that mean and deviations are in, by site; None: the standard ones
     block: dict[str, Any] | None = None  # the last metric: of a small problem whole, of a large one its global sites
     known: dict[str, Any] | None = None  # information of a large problem's data that the last draws were made with
+    diagonal: dict[str, Any] | None = None  # of a large problem's last preconditioner, whose matrix is in the block
+    chosen: dict[str, Any] | None = None  # where the entries are that this matrix is for
     pairs: int = 0  # how many deviations count; the rest are zeros
 
 
@@ -238,8 +240,7 @@ class Rounds:
         size = _tree.size(state.mean)
         like = np.empty((size, size), jax.tree.leaves(state.mean)[0].dtype)
         self._minimized(state.mean, _stack(state.mean, len(keys)), like, None, settings, ahead=True)
-        few = _FEW[settings.spread >= 32] if settings.rough else None
-        curvature = self._draws.curvature(state.mean, settings.beta, spread, few)
+        curvature = self._draws.curvature(state.mean, settings.beta, spread, _FEW if settings.rough else None)
         new = self._draws.colour(curvature, keys)
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
         old, weight = state.deviations, settings.weight
@@ -314,7 +315,9 @@ class Rounds:
         known = self.information(state, settings)
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         preconditioner, block = None, state.block
-        if settings.precondition:
+        if settings.precondition and settings.recycle and state.diagonal is not None and block is not None:
+            preconditioner = Preconditioner(state.diagonal, block.get("inverse"), state.chosen or {})
+        elif settings.precondition:
             diagonal = self._draws.diagonal(state.mean, settings.beta, known)
             if settings.centre and state.coordinates and state.block:
                 arguments = (self._draws.problem, state.mean, diagonal, state.block["metric"])
@@ -324,6 +327,8 @@ class Rounds:
             fixed = (state.mean, settings.beta, known, diagonal, settings.thorough)
             preconditioner, block = self._draws.preconditioner(*fixed)
             block = {"metric": block}
+            if preconditioner.inverse is not None:
+                block["inverse"] = preconditioner.inverse
         self._minimized(state.mean, _stack(state.mean, len(keys)), None, preconditioner, settings, ahead=True)
         self._results.append(preconditioner)
         start = None if settings.fresh else state.deviations
@@ -340,8 +345,9 @@ class Rounds:
             measured = measured._replace(change=None)
         if not settings.measure_noise or settings.pairs == 1:
             measured = measured._replace(noise=None)
+        kept = (preconditioner.diagonal, preconditioner.chosen) if preconditioner is not None else (None, None)
         fixed = (mean, deviations, None, state.coordinates, block, known)
-        return State(*fixed, settings.pairs), report, moved, measured
+        return State(*fixed, *kept, settings.pairs), report, moved, measured
 
     def spread(self, state: State, settings: Settings) -> Any:
         """The deviations to average a curvature over: some of the last round's, or None for that at the mean."""

@@ -45,8 +45,11 @@ PAPER = (
 )
 
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
-_FAR = 0.3  # shift of the mean, in sds, above which a small problem's curvature need not be precise
+_FAR = 0.3  # shift of the mean, in sds, above which a small problem's curvature need not be precise, if its
+_AGREED = 0.15  # standard error is below this
 _HOVER = 4  # rounds with the most pairs that only tremble
+_RECYCLED = 3  # rounds that a large problem's preconditioner is used for again
+_RESTS = 0.5  # shift of the mean, in sds, below which it is
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
 
@@ -68,6 +71,7 @@ class Settings:
     measure_noise: bool = False
     precondition: bool = False  # by an estimate of the metric's diagonal
     thorough: bool = False  # precondition the latents that data know best by a matrix too
+    recycle: bool = False  # the preconditioner of the last round, and its coordinates
     centre: bool = False  # adapt the coordinates of sites whose scale depends on other latents
     restart: bool = False  # begin anew, from the prior
     # Pairs of the last round over which a small problem's curvature, or the information of a large problem's data, is
@@ -86,6 +90,18 @@ class Settings:
 def _was_long(record) -> bool:
     """Whether some of a round's solves took so many products that a larger preconditioner pays."""
     return record["newton_cg"] > 25 * record["newton_steps"] or record["draw_cg"] > 60
+
+
+def _has(history, name) -> bool:
+    """Whether the last round had a setting."""
+    return bool(history) and history[-1][name]
+
+
+def _rests(history) -> bool:
+    """Whether the metric has changed so little since its preconditioner was made that it will do once more."""
+    made = max((i for i, r in enumerate(history) if not r["recycle"]), default=0)
+    since = history[made:]
+    return 0 < len(since) <= _RECYCLED and all(r["measure_noise"] and r["shift"] < _RESTS for r in since)
 
 
 class Staged:
@@ -151,8 +167,9 @@ class Automatic:
         if self._dense and not again and history and self._is_astray(history[-1]):
             # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
-        if not self._dense and isinstance(step, Settings) and any(map(_was_long, history)):
-            step = replace(step, thorough=True)
+        if not self._dense and isinstance(step, Settings):
+            thorough = any(map(_was_long, history))
+            step = replace(step, thorough=thorough, recycle=thorough == _has(history, "thorough") and _rests(history))
         if again and isinstance(step, Settings):
             step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
         return step
@@ -162,12 +179,12 @@ class Automatic:
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
-            return self._settling(self._base, shift=last["shift"])
+            return self._settling(self._base, shift=last["shift"], rough=self._is_far(last))
         if not self._dense:
             return self._next_of_large(history)
         weight = self._weight(history)
         if not self._is_settled(last, weight):
-            return self._settling(last["pairs"], min(max(weight, 0.5), 5.0), last["shift"])
+            return self._settling(last["pairs"], min(max(weight, 0.5), 5.0), rough=self._is_far(last))
         if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > _STALLED:
             return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
         noise = last["noise"] or 0.0
@@ -249,7 +266,11 @@ class Automatic:
             weight=0.5 if self._dense else 1.0,
         )
 
-    def _settling(self, pairs: int, weight: float = 1.0, shift: float = 0.0) -> Settings:
+    def _is_far(self, last) -> bool:
+        """Whether a small problem's mean still goes far, and its samples agree where: then their curvatures do too."""
+        return self._dense and last["rough"] and last["shift"] > _FAR and (last["noise"] or 0.0) < _AGREED
+
+    def _settling(self, pairs: int, weight: float = 1.0, shift: float = 0.0, rough: bool = False) -> Settings:
         return Settings(
             pairs=pairs,
             # Small in the end: directions that no datum sees are found last, and too large a variance there feeds
@@ -267,7 +288,7 @@ class Automatic:
             measure_noise=True,
             centre=True,
             spread=self._spread,
-            rough=self._dense and shift > _FAR,
+            rough=rough,
             precondition=not self._dense,
             weight=weight,
         )
