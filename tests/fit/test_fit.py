@@ -10,6 +10,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from experiments.classification import model as classification
 
 import mgvi
 from mgvi._progress import ticking
@@ -141,6 +142,16 @@ def test_round_and_time_limits_end_cleanly(logistic):
         assert mgvi.fit(logistic, seed=3, progress=False, max_rounds=1).status is mgvi.Status.ITERATION_LIMIT
     with pytest.warns(mgvi.MgviWarning, match="TIME_LIMIT"):
         assert mgvi.fit(logistic, seed=3, progress=False, time_limit=-1.0).status is mgvi.Status.TIME_LIMIT
+
+
+@pytest.mark.filterwarnings("ignore::mgvi.MgviWarning")
+def test_large_fit_resumes_to_the_same_bits_also_with_a_recycled_preconditioner(tmp_path):
+    problem = classification.make(64, 1).problem
+    whole = mgvi.fit(problem, seed=1, progress=False, max_rounds=8)
+    assert whole.history[-1]["recycle"]
+    for rounds in (6, 7, 8):
+        parts = mgvi.fit(problem, seed=1, progress=False, max_rounds=rounds, checkpoint=tmp_path)
+    assert equal(parts, whole)
 
 
 def test_damaged_checkpoint_falls_back_to_the_round_before(logistic, reference, tmp_path):

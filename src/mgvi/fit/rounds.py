@@ -215,21 +215,25 @@ class Rounds:
         state, report, moved, measured = run(state, keys, settings, shrink)
         return state, _record(*jax.device_get((report, moved, measured)))
 
-    def _minimized(self, mean, deviations, inverse, preconditioner, settings, ahead=False):
-        """The moved mean; `ahead` of the deviations only compile what will move it, while they are drawn."""
+    def _minimized(self, *given):
+        """The moved mean, the gradient of each pair, and what moving it did."""
+        arguments, options = self._minimization(*given)
+        return self._problem.static.compiled.call(_minimize, *arguments, **options)
+
+    def _minimization(self, mean, deviations, inverse, preconditioner, settings):
+        """Arguments and options of the program that moves the mean."""
         cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
         limits = Limits(settings.newton_steps, settings.newton_decrement, cg)
         knobs = numbers(_Knobs(settings.beta, settings.pairs, limits))
         arguments = (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
-        compiled = self._problem.static.compiled
-        return (compiled.prepare if ahead else compiled.call)(
-            _minimize, *arguments, effort=self._effort(len(jax.tree.leaves(deviations)[0])), **self._static
-        )
-
-    def _effort(self, pairs):
-        """How much compilation is worth."""
         size = _tree.size(self._problem.latent) + _tree.size(self._problem.data)
-        return 2 if not self._draws.dense else int(pairs * size > _LITTLE)
+        effort = 2 if not self._draws.dense else int(len(jax.tree.leaves(deviations)[0]) * size > _LITTLE)
+        return arguments, {**self._static, "effort": effort}
+
+    def _prepare(self, pairs, inverse, preconditioner, mean, settings):
+        """Compile what will move the mean, while deviations are drawn."""
+        arguments, options = self._minimization(mean, _stack(mean, pairs), inverse, preconditioner, settings)
+        self._problem.static.compiled.prepare(_minimize, *arguments, **options)
 
     def _run_dense(self, state, keys, settings, shrink):
         state = self._recentred_small(state) if settings.centre and state.block else state
@@ -239,7 +243,7 @@ class Rounds:
             spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
         size = _tree.size(state.mean)
         like = np.empty((size, size), jax.tree.leaves(state.mean)[0].dtype)
-        self._minimized(state.mean, _stack(state.mean, len(keys)), like, None, settings, ahead=True)
+        self._prepare(len(keys), like, None, state.mean, settings)
         curvature = self._draws.curvature(state.mean, settings.beta, spread, _FEW if settings.rough else None)
         new = self._draws.colour(curvature, keys)
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
@@ -329,7 +333,7 @@ class Rounds:
             block = {"metric": block}
             if preconditioner.inverse is not None:
                 block["inverse"] = preconditioner.inverse
-        self._minimized(state.mean, _stack(state.mean, len(keys)), None, preconditioner, settings, ahead=True)
+        self._prepare(len(keys), None, preconditioner, state.mean, settings)
         self._results.append(preconditioner)
         start = None if settings.fresh else state.deviations
         fixed = (state.mean, keys, stop, settings.beta, known, preconditioner)
