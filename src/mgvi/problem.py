@@ -330,15 +330,20 @@ def information_matrix(problem: Problem, mean: Latent) -> jax.Array:
     )
 
 
+def in_rows(problem: Problem) -> tuple[Problem, Any, Any]:
+    """A small problem along the bases of its coordinates, a function from stacks of points to rows, and one back."""
+    coordinates, turn = along_bases(problem.coordinates)
+    rows = lambda stack: jnp.asarray(_tree.to_rows(turn(stack)))
+    return problem.in_coordinates(coordinates), rows, lambda m: turn(_tree.from_rows(m, problem.latent), back=True)
+
+
 def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, count: Any) -> jax.Array:
     """The Hessian of the negative log-density averaged over points mean + spread: for few latents only.
 
     `beta` is the power that the likelihood is raised to, `count` the number of points: so many of the first half of the
     spread and of the second, its negative, in turn.
     """
-    latent, (coordinates, turn) = problem.static.latent, along_bases(problem.coordinates)
-    problem = problem.in_coordinates(coordinates)
-    rows = lambda stack: jnp.asarray(_tree.to_rows(turn(stack)))
+    latent, (problem, rows, back) = problem.latent, in_rows(problem)
     centre, points = rows(jax.tree.map(lambda m: m[None], mean))[0], rows(spread)
     directions, half = jnp.eye(centre.size, dtype=centre.dtype), points.shape[0] // 2
 
@@ -348,8 +353,8 @@ def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, 
         return total + jax.vmap(push)(directions)
 
     total = lax.fori_loop(0, count, add, jnp.zeros_like(directions)) / count
-    back = lambda matrix: jnp.asarray(_tree.to_rows(turn(_tree.from_rows(matrix, latent), back=True)))
-    return back(back(total).T).T
+    half_way = jnp.asarray(_tree.to_rows(back(total)))
+    return jnp.asarray(_tree.to_rows(back(half_way.T))).T
 
 
 @jax.jit

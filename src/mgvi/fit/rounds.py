@@ -14,12 +14,11 @@ import numpy as np
 from jax import lax
 
 from mgvi import _tree
-from mgvi.coordinates import along_bases
 from mgvi.fit.schedule import Settings
 from mgvi.linalg import Preconditioner, Stop, global_sites, sub_blocks
 from mgvi.minimizers import Limits, NewtonReport
 from mgvi.objective import SampledKL, taken
-from mgvi.problem import Problem
+from mgvi.problem import Problem, in_rows
 from mgvi.samplers import Draws, number, numbers, with_partners
 from mgvi.status import Status
 
@@ -85,9 +84,7 @@ class _Measured(NamedTuple):
 def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs, free, *, antithetic, minimizer, batch):
     """Minimise the sampled KL over the mean; also the gradient of each pair."""
     if inverse is not None:
-        latent, (coordinates, turn) = problem.latent, along_bases(problem.coordinates)
-        rows, back = lambda stack: _tree.to_rows(turn(stack)), lambda rows: turn(_tree.from_rows(rows, latent), True)
-        problem = problem.in_coordinates(coordinates)
+        latent, (problem, rows, back) = problem.latent, in_rows(problem)
         mean = rows(jax.tree.map(lambda m: m[None], mean))[0]
         deviations = rows(deviations)
         inverse = rows(_tree.from_rows(rows(_tree.from_rows(inverse, latent)).T, latent))
