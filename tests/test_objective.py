@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import mgvi
+from mgvi.linalg import Preconditioner
 from mgvi.minimizers import Limits, NewtonCG
 from mgvi.objective import SampledKL
 from mgvi.problem import averaged_information, tempered_metric
@@ -47,10 +48,22 @@ def test_batches_of_filled_up_deviations_give_the_same_objective(x64, antithetic
     for objective in (whole, parts):
         gradient, known = objective.gradient(MEAN)
         change = objective.change(MEAN, known, {"w": jnp.array([0.3, 0.1, -0.2])})(0.7)
-        found.append((gradient["w"], known.value, known.gradients["w"][:6], known.information["y"], change))
+        found.append((gradient["w"], known.value, known.scatter["w"], known.terms["y"], known.information["y"], change))
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
-    assert not np.any(parts.gradient(MEAN)[1].gradients["w"][6:])
+
+
+@pytest.mark.parametrize("antithetic", [False, True])
+def test_scatter_is_that_of_the_preconditioned_gradients_of_the_pairs(x64, antithetic):
+    here, diagonal = problem(), np.array([2.0, 3.0, 5.0])
+    known = SampledKL(
+        here, DEVIATIONS, 0.5, FREE, None, Preconditioner({"w": diagonal}), antithetic, jnp.asarray(6), 2
+    ).gradient(MEAN)[1]
+    density = lambda w: 0.5 * w @ w - 0.5 * jnp.sum(here.log_likelihood({"w": w})["y"])
+    each = jax.vmap(jax.grad(density))(MEAN["w"] + (both_ways(6) if antithetic else DEVIATIONS["w"]))
+    pairs = each.reshape(-1, 6, 3).mean(axis=0)
+    steps = (pairs - pairs.mean(axis=0)) / diagonal
+    np.testing.assert_allclose(known.scatter["w"], np.mean(steps**2), rtol=1e-10)
 
 
 def test_change_is_the_difference_and_the_gradient_its_derivative(x64):

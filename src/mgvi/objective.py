@@ -20,8 +20,10 @@ class Known(NamedTuple):
     """What is known at a mean."""
 
     value: Any  # the KL, up to a constant
-    gradients: Any  # of each deviation, averaged over it and its partner
-    terms: Any  # of each sample
+    # Of a small problem the gradient of each deviation, averaged over it and its partner; of a large one mean squares,
+    # by site, of how far from the step of all deviations their own steps would end.
+    scatter: Any
+    terms: Any  # of each datum: of each sample of a small problem, summed over those of a large one
     information: Any  # of each datum, averaged over the samples
 
 
@@ -53,12 +55,12 @@ class SampledKL:
         return (2 if self.antithetic else 1) * (self._all if self.count is None else self.count)
 
     def _fold(self, add, total):
-        """total = add(total, i, deviations of batch i), batch after batch."""
+        """total = add(total, deviations of a batch), batch after batch."""
         if self.batch is None or self.batch == self._all:
-            return add(total, 0, self.deviations)
+            return add(total, self.deviations)
         count = self._all if self.count is None else self.count
         some = lambda i: taken(self.deviations, i, self.batch)
-        return lax.fori_loop(0, count // self.batch, lambda i, total: add(total, i, some(i)), total)
+        return lax.fori_loop(0, count // self.batch, lambda i, total: add(total, some(i)), total)
 
     def _samples(self, mean, deviations):
         samples = jax.tree.map(lambda m, d: m + d, mean, deviations)
@@ -67,52 +69,68 @@ class SampledKL:
         return jax.tree.map(lambda s, m, d: jnp.concatenate([s, m - d]), samples, mean, deviations)
 
     def _one(self, x):
-        if self.inverse is None:
-            terms, told = terms_and_information(self.problem, x, self.beta)
-        else:
+        if self._is_small:
             terms, told = self._terms(x), {}
+        else:
+            terms, told = terms_and_information(self.problem, x, self.beta)
         return 0.5 * _tree.dot(x, x) + _total(terms), (terms, told)
 
+    @property
+    def _is_small(self) -> bool:
+        return self.inverse is not None
+
+    def _collected(self, total, terms):
+        """Terms of all data from those of a batch of samples: a sum, where single ones would fill the memory."""
+        return terms if self._is_small else _plus(total, terms)
+
     def _terms(self, x):
-        x = x if self.inverse is None else _tree.from_row(x, self.problem.latent)
+        x = _tree.from_row(x, self.problem.latent) if self._is_small else x
         return neg_log_likelihood_terms(self.problem, x, self.beta)
 
     def gradient(self, mean):
         """Gradient with respect to the mean, and what is known of the samples there."""
 
-        def add(sums, i, deviations):
+        def add(sums, deviations):
             gradient, total = sums
             samples = self._samples(mean, deviations)
             (values, (terms, told)), gradients = jax.vmap(jax.value_and_grad(self._one, has_aux=True))(samples)
             count = jax.tree.leaves(deviations)[0].shape[0]
             pairs = jax.tree.map(lambda g: 0.5 * (g[:count] + g[count:]), gradients) if self.antithetic else gradients
             pairs = _tree.multiply(self.free, pairs)
-            # Dozens of entries at once for a small problem, a few for a large one: then adding them up one by one is
-            # ten times faster than a sum over an axis.
-            plus = lambda a, b: a + (jnp.sum(b, axis=0) if b.shape[0] > 8 else sum(b[1:], start=b[0]))
-            return jax.tree.map(plus, gradient, pairs), Known(
+            return _plus(gradient, pairs), Known(
                 total.value + jnp.sum(values),
-                _placed(total.gradients, pairs, i),
-                _placed(total.terms, terms, i),
-                jax.tree.map(plus, total.information, told),
+                pairs if self._is_small else _tree.add(total.scatter, self._squares(pairs)),
+                self._collected(total.terms, terms),
+                _plus(total.information, told),
             )
 
         ways = 2 if self.antithetic else 1
         terms, told = jax.eval_shape(lambda x: self._one(x)[1], mean)
-        terms = jax.tree.map(lambda leaf: jnp.zeros((ways * self._all, *leaf.shape), leaf.dtype), terms)
-        none = Known(*self.nothing(), terms, _tree.zeros(told))
+        none = Known(*self.nothing(), _tree.zeros(terms), _tree.zeros(told))
         gradient, known = self._fold(add, (_tree.zeros(mean), none))
         share = 1 / self._number
         known = known._replace(value=known.value * share, information=_tree.scale(share, known.information))
-        return _tree.scale(ways * share, gradient), known
+        gradient = _tree.scale(ways * share, gradient)
+        if not self._is_small:
+            average = self._squares(jax.tree.map(lambda g: g[None], gradient))
+            apart = lambda squares, of_all: jnp.maximum(ways * share * squares - of_all, 0.0)
+            known = known._replace(scatter=jax.tree.map(apart, known.scatter, average))
+        return gradient, known
+
+    def _squares(self, gradients):
+        """Sums over a stack of gradients, by site, of the mean squares of the steps that they ask for."""
+        steps = gradients if self.preconditioner is None else self.preconditioner.apply(gradients)  # near enough
+        return {name: jnp.sum(step * step) / step[0].size for name, step in steps.items()}
 
     def nothing(self):
         """What `kept` returns, in zeros."""
-        return jnp.zeros(()), _tree.zeros(self.deviations)
+        if self._is_small:
+            return jnp.zeros(()), _tree.zeros(self.deviations)
+        return jnp.zeros(()), {name: jnp.zeros((), leaf.dtype) for name, leaf in self.deviations.items()}
 
     def kept(self, known):
-        """The KL, up to a constant, and the gradients of each deviation."""
-        return known.value, known.gradients
+        """The KL, up to a constant, and what tells how the deviations scatter."""
+        return known.value, known.scatter
 
     def solve(self, mean, known, b, stop):
         """M^-1 b with the Fisher metric at the mean, or with the inverse that was given.
@@ -136,14 +154,12 @@ class SampledKL:
         def at(length):
             there = jax.tree.map(lambda m, s: m + length * s, mean, step)
 
-            def add(total, i, deviations):
-                samples = self._samples(there, deviations)
-                terms = jax.vmap(self._terms)(samples)
-                here = taken(known.terms, i, jax.tree.leaves(samples)[0].shape[0])
-                return total + _total(_tree.subtract(terms, here))
+            def add(total, deviations):
+                return self._collected(total, jax.vmap(self._terms)(self._samples(there, deviations)))
 
             prior = length * _tree.dot(step, centre) + 0.5 * length**2 * _tree.dot(step, step)
-            return prior + self._fold(add, jnp.zeros(())) / self._number
+            terms = self._fold(add, _tree.zeros(known.terms))
+            return prior + _total(_tree.subtract(terms, known.terms)) / self._number
 
         return at
 
@@ -153,10 +169,15 @@ def taken(stacked, i, size):
     return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, i * size, size), stacked)
 
 
-def _placed(stacked, batch, i):
-    """A stack with its i-th batch replaced."""
-    put = lambda a, b: lax.dynamic_update_slice_in_dim(a, b.astype(a.dtype), i * b.shape[0], 0)
-    return jax.tree.map(put, stacked, batch)
+def _plus(total, stack):
+    """A sum and the entries of a stack.
+
+    They are dozens for a small problem, a few for a large one: then to add them up one by one is ten times faster than
+    a sum over an axis.
+    """
+    return jax.tree.map(
+        lambda a, b: a + (jnp.sum(b, axis=0) if b.shape[0] > 8 else sum(b[1:], start=b[0])), total, stack
+    )
 
 
 def _total(terms):

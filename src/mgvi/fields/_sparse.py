@@ -12,7 +12,8 @@ import numpy as np
 
 from mgvi._linear import Pair, linear
 
-_WIDTH = 32  # longest row of a gather; longer sums are made in stages
+_WIDTH = 32  # entries of a row that are gathered at once; longer sums are made in stages
+_FEW = 4  # so few of them are added up one by one: a sum over so short an axis takes ten times as long
 
 
 class SparseMap:
@@ -54,15 +55,22 @@ class SparseMap:
 
 @lru_cache(maxsize=64)
 def _pair(forward: int, backward: int) -> Pair:
+    def gathered(x, index):
+        return x.at[..., index].get(mode="promise_in_bounds")
+
     def one(x, tables):
         for index, value in zip(tables[::2], tables[1::2], strict=True):
-            gathered = jnp.take(x, index, axis=-1, mode="clip") * value
-            x = gathered[..., 0] if index.shape[-1] == 1 else jnp.sum(gathered, axis=-1)
+            if len(index) <= _FEW:
+                x = sum(gathered(x, i) * v for i, v in zip(index, value, strict=True))
+            else:
+                x = jnp.sum(gathered(x, index) * value, axis=-2)
         return x
 
     def run(x, tables):
         rows = x.reshape(-1, x.shape[-1])
-        if rows.shape[0] > 1 and jax.default_backend() == "cpu":  # XLA's batched gather is slow there
+        if rows.shape[0] == 1:
+            y = one(rows[0], tables)
+        elif jax.default_backend() == "cpu":  # XLA's batched gather is slow there
             y = jax.lax.map(lambda row: one(row, tables), rows)
         else:
             y = one(rows, tables)
@@ -75,7 +83,10 @@ def _pair(forward: int, backward: int) -> Pair:
 
 
 def _stages(rows, columns, values, count) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Gathers that end in the sum of each row: first of its entries, then of partial sums, until one is left."""
+    """Gathers that end in the sum of each row: first of its entries, then of partial sums, until one is left.
+
+    Tables have a column for each sum.
+    """
     stages = []
     while True:
         per_row = np.bincount(rows, minlength=count)
@@ -87,7 +98,7 @@ def _stages(rows, columns, values, count) -> list[tuple[np.ndarray, np.ndarray]]
         index = np.zeros(chunks.sum() * width, np.int32)
         weight = np.zeros(chunks.sum() * width)
         index[slot], weight[slot] = columns[order], values[order]
-        stages.append((index.reshape(-1, width), weight.reshape(-1, width)))
+        stages.append((index.reshape(-1, width).T, weight.reshape(-1, width).T))
         if chunks.max() == 1:
             return stages
         rows = np.repeat(np.arange(count), chunks)

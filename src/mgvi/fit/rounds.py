@@ -25,7 +25,7 @@ from mgvi.status import Status
 _LITTLE = 50_000  # numbers of a small problem's pairs: so few that any program for them is fast
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
 _FEW = 16  # points for a small problem's curvature where that need not be precise
-_AT_ONCE = 2  # pairs whose gradients are taken together, for large problems
+_AT_ONCE = 1  # pairs whose gradients are taken together, for large problems
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
 
@@ -82,7 +82,7 @@ class _Measured(NamedTuple):
 
 @partial(jax.jit, static_argnames=("antithetic", "minimizer", "batch"))
 def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs, free, *, antithetic, minimizer, batch):
-    """Minimise the sampled KL over the mean; also the gradient of each pair."""
+    """Minimise the sampled KL over the mean; also what tells how the pairs scatter."""
     if inverse is not None:
         latent, (problem, rows, back) = problem.latent, in_rows(problem)
         mean = rows(jax.tree.map(lambda m: m[None], mean))[0]
@@ -91,11 +91,11 @@ def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs,
         free = _tree.to_row({name: jnp.full(leaf.shape, free[name], leaf.dtype) for name, leaf in latent.items()})
     fixed = (problem, deviations, knobs.beta, free, inverse, preconditioner, antithetic)
     objective = SampledKL(*fixed, knobs.pairs, batch)
-    new, (value, pairs), newton_report = minimizer.minimize(objective, mean, knobs.newton)
+    new, (value, scatter), newton_report = minimizer.minimize(objective, mean, knobs.newton)
     finite = jnp.isfinite(value) & (newton_report.status != Status.NOT_FINITE)
     if inverse is not None:
-        new, pairs = jax.tree.map(lambda m: m[0], back(new[None])), back(pairs)
-    return new, pairs, _Moved(value, newton_report, finite)
+        new, scatter = jax.tree.map(lambda m: m[0], back(new[None])), back(scatter)
+    return new, scatter, _Moved(value, newton_report, finite)
 
 
 @jax.jit
@@ -126,20 +126,17 @@ def _recentred_large(problem, mean, diagonal, block):
 
 
 @partial(jax.jit, static_argnames="batch")
-def _measure_large(mean, new, old, deviations, pairs, preconditioner, count, *, batch):
-    average = jax.tree.map(lambda g: jnp.sum(g, axis=0) / count, pairs)
-    moved = lambda g: g if preconditioner is None else preconditioner.apply(g)  # near enough for an estimate
+def _measure_large(mean, new, old, deviations, scatter, count, *, batch):
     squares = lambda stack: {name: jnp.sum(d * d) / mean[name].size for name, d in stack.items()}
 
     def add(i, sums):
-        was, now, some = (taken(stack, i, batch) for stack in (old, deviations, pairs))
-        scatter = moved(jax.tree.map(lambda g, a: g - a, some, average))
-        return _tree.add(sums, _Squares(squares(now), squares(scatter), squares(_tree.subtract(now, was))))
+        was, now = (taken(stack, i, batch) for stack in (old, deviations))
+        return _tree.add(sums, (squares(now), squares(_tree.subtract(now, was))))
 
     none = {name: jnp.zeros((), leaf.dtype) for name, leaf in mean.items()}
-    sums = lax.fori_loop(0, count // batch, add, _Squares(none, none, none))
+    spread, changes = _tree.scale(1 / count, lax.fori_loop(0, count // batch, add, (none, none)))
     step = squares(_tree.subtract(new, mean))
-    return _measure(step, _tree.scale(1 / count, sums), count, jnp, _FLOOR)
+    return _measure(step, _Squares(spread, scatter, changes), count, jnp, _FLOOR)
 
 
 def _measure(step, squares: _Squares, count, xp, floor=0.0) -> _Measured:
@@ -213,7 +210,7 @@ class Rounds:
         return state, _record(*jax.device_get((report, moved, measured)))
 
     def _minimized(self, *given):
-        """The moved mean, the gradient of each pair, and what moving it did."""
+        """The moved mean, what tells how the pairs scatter, and what moving it did."""
         arguments, options = self._minimization(*given)
         return self._problem.static.compiled.call(_minimize, *arguments, **options)
 
@@ -338,9 +335,9 @@ class Rounds:
         if shrink != 1:
             deviations = _tree.scale(shrink, deviations)
         self._results.append(deviations)
-        mean, pairs, moved = self._minimized(state.mean, deviations, None, preconditioner, settings)
+        mean, scatter, moved = self._minimized(state.mean, deviations, None, preconditioner, settings)
         old = deviations if start is None else start
-        fixed = (state.mean, mean, old, deviations, pairs, preconditioner, number(settings.pairs))
+        fixed = (state.mean, mean, old, deviations, scatter, number(settings.pairs))
         measured = compiled.call(_measure_large, *fixed, batch=self._static["batch"])
         if start is None or state.pairs != settings.pairs:  # other keys: nothing to compare with
             measured = measured._replace(change=None)

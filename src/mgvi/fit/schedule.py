@@ -45,9 +45,10 @@ PAPER = (
 )
 
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
-_FAR = 0.3  # shift of the mean, in sds, above which a small problem's curvature need not be precise, if its
-_AGREED = 0.15  # standard error is below this
+_FAR = 0.3  # shift of the mean, in sds, above which a large problem's steps, and a small one's curvature, may be rough:
+_AGREED = 0.15  # that only if the standard error is below this
 _HOVER = 4  # rounds with the most pairs that only tremble
+_LONG = 60  # products for a draw, beyond which a larger preconditioner pays
 _RECYCLED = 3  # rounds that a large problem's preconditioner is used for again
 _RESTS = 0.5  # shift of the mean, in sds, below which it is
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
@@ -85,11 +86,6 @@ class Settings:
     def to_json(self) -> dict:
         """As a dict of plain values."""
         return asdict(self)
-
-
-def _was_long(record) -> bool:
-    """Whether some of a round's solves took so many products that a larger preconditioner pays."""
-    return record["newton_cg"] > 25 * record["newton_steps"] or record["draw_cg"] > 60
 
 
 def _has(history, name) -> bool:
@@ -168,7 +164,7 @@ class Automatic:
             # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
         if not self._dense and isinstance(step, Settings):
-            thorough = any(map(_was_long, history))
+            thorough = any(record["draw_cg"] > _LONG for record in history)
             step = replace(step, thorough=thorough, recycle=thorough == _has(history, "thorough") and _rests(history))
         if again and isinstance(step, Settings):
             step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
@@ -271,6 +267,7 @@ class Automatic:
         return self._dense and last["rough"] and last["shift"] > _FAR and (last["noise"] or 0.0) < _AGREED
 
     def _settling(self, pairs: int, weight: float = 1.0, shift: float = 0.0, rough: bool = False) -> Settings:
+        far = not self._dense and shift > _FAR
         return Settings(
             pairs=pairs,
             # Small in the end: directions that no datum sees are found last, and too large a variance there feeds
@@ -278,12 +275,12 @@ class Automatic:
             draw_residual=1e-4,
             draw_energy=min(max(0.1, shift), 10.0),
             draw_cg=self._cg,
-            newton_steps=15 if self._dense else 10,
+            newton_steps=15 if self._dense else 6 if far else 10,
             newton_decrement=1e-4 if self._dense else 0.05,
             newton_cg=self._cg,
-            newton_residual=0.01,
-            # Not looser: what no datum sees gains little energy, and would stay where the first rounds left it.
-            newton_share=0.0 if self._dense else 1e-3,
+            newton_residual=0.1 if far else 0.01,
+            # Not looser in the end: what no datum sees gains little energy, and would stay where the first rounds left it.
+            newton_share=0.0 if self._dense else 0.01 if far else 1e-3,
             fresh=False,
             measure_noise=True,
             centre=True,

@@ -123,14 +123,15 @@ def solve(
         # Whatever comes after a pass begins with the true residual: the product is compiled once for all of them.
         x, _, used, turn, satisfied = state
         r = _tree.subtract(b, mv(x))
+        size = size_of(r)
         turn = jnp.where(satisfied | (used >= stop.iterations), passes, turn)
         go_on = lambda: run(mv, x, r, stop, goal, used, precondition)
         x, used, satisfied = lax.cond(turn < passes, go_on, lambda: (x, used, satisfied))
-        return x, r, used, turn + 1, satisfied
+        return x, size, used, turn + 1, satisfied
 
-    state = (start, b, none, none, jnp.array(False))
-    x, r, used, _, satisfied = lax.while_loop(lambda state: state[3] <= passes, one_pass, state)
-    return x, _report(size_of(r), scale, stop, used, satisfied)
+    state = (start, scale, none, none, jnp.array(False))
+    x, size, used, _, satisfied = lax.while_loop(lambda state: state[3] <= passes, one_pass, state)
+    return x, _report(size, scale, stop, used, satisfied)
 
 
 def _report(residual, scale, stop, used, satisfied):

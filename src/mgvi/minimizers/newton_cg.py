@@ -139,16 +139,17 @@ class NewtonCG:
 class _Secants(NamedTuple):
     """What the last steps told of the curvature beyond the metric: limited-memory BFGS around its inverse."""
 
-    steps: Any  # stacked, the newest first
+    steps: Any  # stacked
     changes: Any  # of the gradient along them
     rates: Any  # one over the products of both; 0 for those that tell nothing
+    newest: Any  # where that is in the stacks; the next one takes the place of the oldest
     step: Any  # the last one, and the gradient before it
     gradient: Any
 
     @classmethod
     def none(cls, x):
         zeros = lambda *n: jax.tree.map(lambda leaf: jnp.zeros((*n, *leaf.shape), leaf.dtype), x)
-        return cls(zeros(_MEMORY), zeros(_MEMORY), jnp.zeros(_MEMORY), zeros(), zeros())
+        return cls(zeros(_MEMORY), zeros(_MEMORY), jnp.zeros(_MEMORY), jnp.zeros((), int), zeros(), zeros())
 
     def learn(self, gradient):
         """With the gradient after the last step."""
@@ -157,29 +158,37 @@ class _Secants(NamedTuple):
         size = jnp.sqrt(_tree.dot(self.step, self.step) * _tree.dot(change, change))
         useful = product > 1e-6 * size
         rate = jnp.where(useful, 1 / jnp.where(useful, product, 1.0), 0.0)
-        push = lambda stack, new: jnp.concatenate([new[None], stack[:-1]])
-        steps, changes = jax.tree.map(push, self.steps, self.step), jax.tree.map(push, self.changes, change)
-        return self._replace(steps=steps, changes=changes, rates=push(self.rates, rate))
+        place = (self.newest + 1) % _MEMORY
+        put = lambda stack, new: lax.dynamic_update_index_in_dim(stack, new, place, 0)
+        steps, changes = jax.tree.map(put, self.steps, self.step), jax.tree.map(put, self.changes, change)
+        return self._replace(steps=steps, changes=changes, rates=put(self.rates, rate), newest=place)
+
+    def _at(self, age):
+        """A step and the change along it, by how many others are newer."""
+        place = (self.newest - age) % _MEMORY
+        pick = lambda stack: lax.dynamic_index_in_dim(stack, place, keepdims=False)
+        return jax.tree.map(pick, (self.steps, self.changes, self.rates))
 
     def before(self, gradient):
         """What the inverse metric is applied to."""
 
-        def back(q, secant):
-            step, change, rate = secant
+        def back(q, age):
+            step, change, rate = self._at(age)
             alpha = rate * _tree.dot(step, q)
             return jax.tree.map(lambda a, c: a - alpha * c, q, change), alpha
 
-        return lax.scan(back, gradient, (self.steps, self.changes, self.rates))
+        return lax.scan(back, gradient, jnp.arange(_MEMORY))
 
     def after(self, r, alphas):
         """The direction, from what the inverse metric gave."""
 
-        def forth(r, secant):
-            step, change, rate, alpha = secant
+        def forth(r, given):
+            age, alpha = given
+            step, change, rate = self._at(age)
             factor = alpha - rate * _tree.dot(change, r)
             return jax.tree.map(lambda a, s: a + factor * s, r, step), None
 
-        return lax.scan(forth, r, (self.steps, self.changes, self.rates, alphas), reverse=True)[0]
+        return lax.scan(forth, r, (jnp.arange(_MEMORY), alphas), reverse=True)[0]
 
 
 def _line_search(change_at, decrement):
