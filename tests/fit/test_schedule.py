@@ -121,12 +121,19 @@ def test_large_problem_has_many_pairs_only_if_it_would_be_noisy_otherwise():
     assert plan.next(4 * large(shift=0.2, noise=0.6, pairs=128)[1:]) is Status.NOISY
 
 
-@pytest.mark.parametrize("work", [{"newton_cg": 150, "newton_steps": 5}, {"draw_cg": 80}])
-def test_long_solves_of_a_large_problem_are_preconditioned_thoroughly_from_then_on(work):
+def test_long_draws_of_a_large_problem_are_preconditioned_thoroughly_from_then_on():
     plan = Automatic(latents=20_000, data=20_000)
-    long, short = large(shift=2.0, **work), large(shift=2.0)
+    long, short = large(shift=2.0, draw_cg=80), large(shift=2.0)
     assert plan.next(long + short).thorough
     assert not plan.next(short + short).thorough
+
+
+def test_steps_of_a_large_problem_are_rough_only_while_its_mean_goes_far():
+    plan = Automatic(latents=20_000, data=20_000)
+    far, near = (plan.next(large(shift=shift, noise=0.1)) for shift in (0.9, 0.2))
+    assert far.newton_residual > near.newton_residual
+    assert far.newton_share > near.newton_share
+    assert far.newton_steps < near.newton_steps
 
 
 def test_large_problem_ends_when_its_rounds_only_tremble():

@@ -61,7 +61,8 @@ def _pair(forward: int, backward: int) -> Pair:
     def one(x, tables):
         for index, value in zip(tables[::2], tables[1::2], strict=True):
             if len(index) <= _FEW:
-                x = sum(gathered(x, i) * v for i, v in zip(index, value, strict=True))
+                parts = [gathered(x, i) * v for i, v in zip(index, value, strict=True)]
+                x = sum(parts[1:], start=parts[0])
             else:
                 x = jnp.sum(gathered(x, index) * value, axis=-2)
         return x

@@ -25,7 +25,7 @@ from mgvi.status import Status
 _LITTLE = 50_000  # numbers of a small problem's pairs: so few that any program for them is fast
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
 _FEW = 16  # points for a small problem's curvature where that need not be precise
-_AT_ONCE = 1  # pairs whose gradients are taken together, for large problems
+_AT_ONCE = 1  # pairs of a large problem whose gradients are taken together: more are no faster, and take memory
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
 

@@ -278,9 +278,9 @@ class Automatic:
             newton_steps=15 if self._dense else 6 if far else 10,
             newton_decrement=1e-4 if self._dense else 0.05,
             newton_cg=self._cg,
-            newton_residual=0.1 if far else 0.01,
-            # Not looser in the end: what no datum sees gains little energy, and would stay where the first rounds left it.
-            newton_share=0.0 if self._dense else 0.01 if far else 1e-3,
+            newton_residual=0.01 if self._dense else 0.1 if far else 0.03,
+            # Not looser: what no datum sees gains little energy, and would stay where the first rounds left it.
+            newton_share=0.0 if self._dense else 0.01 if far else 5e-3,
             fresh=False,
             measure_noise=True,
             centre=True,

@@ -51,8 +51,12 @@ class MGVI:
 
     def excite(self, metric: FisherMetric, keys: jax.Array) -> tuple[Any, Any]:
         """Right-hand sides R^T n + eta, one a key, and the prior draws eta to start from."""
-        noise, eta = jax.vmap(metric.noise)(keys)
-        return _tree.add(jax.vmap(metric.rmatvec)(noise), eta), eta
+
+        def one(key):
+            noise, eta = metric.noise(key)
+            return _tree.add(metric.rmatvec(noise), eta), eta
+
+        return jax.lax.map(one, keys)  # one by one: random numbers for all of them would take the most memory
 
     def solve(
         self, metric: FisherMetric, b: Any, start: Any, stop: Stop, preconditioner: Any = None
