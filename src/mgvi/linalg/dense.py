@@ -32,14 +32,14 @@ class DenseMetric:
     """
 
     def __init__(self, matrix: np.ndarray, latent: Any):
-        self._matrix = np.asarray(matrix, np.float64)
+        self.matrix = np.asarray(matrix, np.float64)
         self._latent = latent
 
     @cached_property
     def _root(self) -> np.ndarray:
         """Inverse of the Cholesky factor; not finite if M is not, or not positive definite to rounding."""
-        factor = _cholesky(self._matrix)
-        return np.full_like(self._matrix, np.nan) if factor is None else np.linalg.inv(factor)
+        factor = _cholesky(self.matrix)
+        return np.full_like(self.matrix, np.nan) if factor is None else np.linalg.inv(factor)
 
     @cached_property
     def inverse(self) -> np.ndarray:
@@ -57,7 +57,7 @@ class DenseMetric:
     def quadratic(self, deviations: Any) -> np.ndarray:
         """d^T M d for a stack of deviations."""
         rows = _tree.to_rows(deviations).astype(np.float64)
-        return np.einsum("ij,ij->i", rows @ self._matrix, rows)
+        return np.einsum("ij,ij->i", rows @ self.matrix, rows)
 
 
 def is_positive(matrix: np.ndarray) -> bool:

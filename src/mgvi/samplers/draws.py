@@ -128,6 +128,7 @@ class Draws:
         self._batch = batch
         self._noise: dict[Any, np.ndarray] = {}
         self._blank: dict[str, Any] | None = None
+        self._factorised: DenseMetric | None = None
         self.dense = is_small(problem) if dense is None else dense
         self.free = free or {name: number(1.0) for name in problem.latent}
 
@@ -182,7 +183,11 @@ class Draws:
         """The metric of a small problem, for directions that are free."""
         latent, free = self.problem.latent, free or self.free
         mask, one = _entries(latent, free), np.eye(len(curvature))
-        return DenseMetric(one + np.outer(mask, mask) * (curvature - one), latent)
+        if not np.all(mask == 1):
+            return DenseMetric(one + np.outer(mask, mask) * (curvature - one), latent)
+        if self._factorised is None or self._factorised.matrix is not curvature:
+            self._factorised = DenseMetric(curvature, latent)  # for all who ask in a round
+        return self._factorised
 
     def _restrained(self, matrix, least) -> np.ndarray:
         if not is_positive(matrix - least * np.eye(len(matrix))):  # far cheaper than eigenvalues, which few need
@@ -190,16 +195,17 @@ class Draws:
             matrix = (vectors * np.maximum(values, least)) @ vectors.T
         tied = {name: float(name in self.problem.coordinates) for name in self.problem.latent}
         single = np.flatnonzero(_entries(self.problem.latent, tied) == 0)
-        covariance = np.linalg.inv(matrix)
+        covariance = self.metric(matrix, dict.fromkeys(self.problem.latent, 1.0)).inverse
+        added = np.zeros(len(matrix))
         for _ in range(10 * len(single)):  # some more than once; for ever, where rounding makes variances of nothing
             worst = single[np.argmax(np.diag(covariance)[single])]
             variance = covariance[worst, worst]
             if not variance > 1 + 1e-9:
                 break
-            matrix[worst, worst] += 1 - 1 / variance
+            added[worst] += 1 - 1 / variance
             column = covariance[:, worst]
             covariance = covariance - np.outer(column, column) * (1 - 1 / variance) / variance
-        return matrix
+        return matrix + np.diag(added) if added.any() else matrix
 
     def colour(self, curvature: np.ndarray, keys) -> dict[str, np.ndarray]:
         """A deviation for each key of a small problem with that curvature."""
