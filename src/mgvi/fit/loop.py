@@ -64,8 +64,7 @@ def fit(
         For "auto": the fit ends when no site's mean moves by more than this many posterior standard deviations in a
         round, nor by more than its own noise, and deviations have settled too; pairs are added while the standard error
         of the mean due to their finite number is above twice the tolerance. A large problem has more than 32 only if
-        that error is above ten times the tolerance, averages its mean over rounds with new samples where it may have no
-        more of them, and also ends when its last rounds only tremble, by less than that.
+        that error is above ten times the tolerance, and also ends when its last rounds only tremble, by less than that.
     max_rounds, time_limit : int, float
         End the fit, with what it has, after so many rounds or seconds.
     callbacks : iterable of callable

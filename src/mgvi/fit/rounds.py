@@ -125,11 +125,6 @@ def _recentred_large(problem, mean, diagonal, block):
     return standard, coordinates, diagonal
 
 
-@jax.jit
-def _between(old, new, weight):
-    return jax.tree.map(lambda a, b: (a + weight * (b - a)).astype(b.dtype), old, new)
-
-
 @partial(jax.jit, static_argnames="batch")
 def _measure_large(mean, new, old, deviations, scatter, count, *, batch):
     squares = lambda stack: {name: jnp.sum(d * d) / mean[name].size for name, d in stack.items()}
@@ -341,8 +336,6 @@ class Rounds:
             deviations = _tree.scale(shrink, deviations)
         self._results.append(deviations)
         mean, scatter, moved = self._minimized(state.mean, deviations, None, preconditioner, settings)
-        if settings.weight != 1:
-            mean = compiled.call(_between, state.mean, mean, number(settings.weight))
         old = deviations if start is None else start
         fixed = (state.mean, mean, old, deviations, scatter, number(settings.pairs))
         measured = compiled.call(_measure_large, *fixed, batch=self._static["batch"])

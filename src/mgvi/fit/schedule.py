@@ -44,7 +44,6 @@ PAPER = (
     *(Stage(pairs=1 + k, cg=25 + 75 * k // 10, newton=3 + k, rounds=1) for k in range(1, 11)),
 )
 
-_AVERAGED = 8  # means at most, each from samples of its own, that a large problem's is the average of
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
 _FAR = 0.3  # shift of the mean, in sds, above which a large problem's steps, and a small one's curvature, may be rough:
 _AGREED = 0.15  # that only if the standard error is below this
@@ -81,7 +80,7 @@ class Settings:
     spread: int = 0
     rough: bool = False  # a small problem's curvature from a few points of those only
     # For problems whose metric is a matrix: weight of the new deviations against the last round's, if those have the
-    # same keys; above 1, of the mean's move instead. For others: of the new mean against that of the last rounds.
+    # same keys; above 1, of the mean's move instead.
     weight: float = 1.0
 
     def to_json(self) -> dict:
@@ -135,8 +134,7 @@ class Automatic:
     tolerance : float
         Largest shift of the mean between rounds, in posterior standard deviations of any site, at which the fit counts
         as converged. Pairs are added while the standard error of the mean is above twice that; if it is still above
-        four times that with the most pairs (ten times for a large problem, whose mean is then averaged over rounds with
-        samples of their own, if that helps), the fit counts as noisy.
+        four times that with the most pairs, the fit counts as noisy.
     spread : int, optional
         Pairs to average the curvature over, for problems whose metric is a matrix.
     """
@@ -166,9 +164,8 @@ class Automatic:
             # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
         if not self._dense and isinstance(step, Settings):
-            thorough = any(record["draw_cg"] > _LONG for record in history if record["weight"] == 1)
-            rests = step.weight < 1 or _rests(history)
-            step = replace(step, thorough=thorough, recycle=thorough == _has(history, "thorough") and rests)
+            thorough = any(record["draw_cg"] > _LONG for record in history)
+            step = replace(step, thorough=thorough, recycle=thorough == _has(history, "thorough") and _rests(history))
         if again and isinstance(step, Settings):
             step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
         return step
@@ -211,9 +208,6 @@ class Automatic:
         if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > 1e-3 * self._latents:
             return Status.NO_DESCENT
         shift, noise = last["shift"], last["noise"] or 0.0
-        averaged = 1 + sum(record["weight"] < 1 for record in history)
-        if averaged > 1:
-            return self._averaging(averaged, noise)
         # More than 32 only if the fit would be noisy otherwise.
         few = last["pairs"] < (self.most if noise > 10 * self._tolerance else min(self.most, 32))
         change = math.inf if last["change"] is None else last["change"]
@@ -224,20 +218,10 @@ class Automatic:
             return Status.CONVERGED
         if few:
             return self._settling(min(4 * last["pairs"], self.most), shift=1.0)  # later rounds solve on from there
-        if 10 * self._tolerance < noise <= 10 * self._tolerance * math.sqrt(_AVERAGED):
-            return self._averaging(1, noise)
         calm = [r for r in history[-_HOVER:] if r["pairs"] == last["pairs"] and r["shift"] <= 10 * self._tolerance]
         if len(calm) < _HOVER:
             return self._settling(last["pairs"])
         return Status.CONVERGED if noise <= 10 * self._tolerance else Status.NOISY
-
-    def _averaging(self, averaged: int, noise: float) -> Settings | Status:
-        """More samples where more pairs would fill the memory: rounds with new ones, whose means are averaged."""
-        if noise <= 10 * self._tolerance * math.sqrt(averaged):
-            return Status.CONVERGED
-        if averaged >= _AVERAGED:
-            return Status.NOISY
-        return replace(self._settling(self.most, 1 / (1 + averaged)), fresh=True, draw_energy=1.0)
 
     def _weight(self, history) -> float:
         """By Aitken's rule: less than 1 where rounds overshoot, more where they creep in one direction.
