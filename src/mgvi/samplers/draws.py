@@ -127,7 +127,6 @@ class Draws:
         self._sampler = sampler
         self._batch = batch
         self._noise: dict[Any, np.ndarray] = {}
-        self._blank: dict[str, Any] | None = None
         self._factorised: DenseMetric | None = None
         self.dense = is_small(problem) if dense is None else dense
         self.free = free or {name: number(1.0) for name in problem.latent}
@@ -251,7 +250,7 @@ class Draws:
         parts = []
         for first in range(0, count, size):
             some = call(_batch, (keys, start), number(first), size=size) if len(keys) > size else (keys, start)
-            some = (some[0], self._zeros(size)) if start is None else some
+            some = (some[0], self._nowhere(size)) if start is None else some
             some = (*some, number(max(given - first, 0)), number(count - first))
             rest = (numbers(stop), preconditioner, known or {}, number(beta), self.free)
             parts.append(call(_draw, self.problem, mean, *some, *rest, sampler=self._sampler))
@@ -260,11 +259,9 @@ class Draws:
             deviations = [call(_joined, deviations, length=length)]
         return deviations[0], jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *reports)
 
-    def _zeros(self, size):
-        """A start that means nothing."""
-        if self._blank is None:
-            self._blank = {n: jnp.zeros((size, *leaf.shape), leaf.dtype) for n, leaf in self.problem.latent.items()}
-        return self._blank
+    def _nowhere(self, size):
+        """A start that means nothing; not kept, as it would fill memory."""
+        return {name: jnp.zeros((size, *leaf.shape), leaf.dtype) for name, leaf in self.problem.latent.items()}
 
     def only_free(self, deviations):
         """Deviations without those of sites that have none."""
