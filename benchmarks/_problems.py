@@ -34,6 +34,7 @@ class Tell(Protocol):
 
     cold: bool  # nobody looks at rounds before the first posterior
     history: list[dict]  # for our records
+    whole: float | None  # seconds of a run as long as a cold one, if it goes on
 
     def __call__(self, xi: Latent | Callable[[], Latent], seconds: float | None = None) -> bool: ...
 

@@ -95,7 +95,7 @@ class Clock:
     def __init__(self, look=None, reference=None, limit: float = LIMIT):
         self.cold = look is None
         self.rows: list[dict[str, float]] = []
-        self.verdicts, self.history, self.seconds = [], [], 0.0
+        self.verdicts, self.history, self.seconds, self.whole = [], [], 0.0, None
         self._look, self._reference, self._limit = look, reference, limit
         self._since = time.perf_counter()
 
@@ -147,8 +147,9 @@ def contend(problem: str, name: str, reference: Path, began: float) -> dict:
             contender(seed, clocks[-1])
     ends = name in ("mgvi", "NumPyro NUTS")
     found["accurate"] = [accurate(clock.rows, level) for clock in clocks]
-    found["warm"] = float(np.median([clock.seconds for clock in clocks])) if ends else None
-    found["first"] = clocks[0].rows[-1 if ends else 0]["seconds"]
+    whole = [clock.seconds if clock.whole is None else clock.whole for clock in clocks]
+    found["warm"] = float(np.median(whole)) if ends else None
+    found["first"] = whole[0] if ends else clocks[0].rows[0]["seconds"]
     found["rows"] = clocks[0].rows
     if name == "mgvi" and case.fft is not None:
         found["floor"] = floor(case.fft, clocks[0].history)
