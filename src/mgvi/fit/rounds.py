@@ -25,7 +25,6 @@ from mgvi.status import Status
 _LITTLE = 50_000  # numbers of a small problem's pairs: so few that any program for them is fast
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
 _FEW = 16  # points for a small problem's curvature where that need not be precise
-_AT_ONCE = 1  # pairs of a large problem whose gradients are taken together: more are no faster, and take memory
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
 
@@ -181,9 +180,10 @@ class Rounds:
         self._draws = draws
         self._moving = moving
         self._most = plan.most
-        batches = None if draws.dense else math.gcd(plan.batch, _AT_ONCE)
         self._results: list[Any] = []
-        self._static = {"antithetic": sampler.antithetic, "minimizer": minimizer, "batch": batches}
+        # Pairs of a large problem are taken one by one: more at once are no faster, and take memory.
+        batch = None if draws.dense else 1
+        self._static = {"antithetic": sampler.antithetic, "minimizer": minimizer, "batch": batch}
 
     @property
     def step(self) -> str:

@@ -106,10 +106,9 @@ class Staged:
     def __init__(self, stages: Sequence[Stage]):
         self._rounds = [stage for stage in stages for _ in range(stage.rounds)]
         numbers = [stage.pairs for stage in self._rounds] or [1]
-        # Pairs of a round, as every schedule tells them: how many at most, what they are multiples of, how many of a
-        # large problem are drawn together.
-        self.most, self.batch = max(numbers), math.gcd(*numbers)
-        self.at_once = numbers[0]
+        # Pairs of a round, as every schedule tells them: how many at most, how many of a large problem are drawn
+        # together.
+        self.most, self.at_once = max(numbers), numbers[0]
 
     def next(self, history: Sequence[dict]) -> Settings | Status:
         """Settings of the next round, or how the fit ends."""
@@ -148,7 +147,7 @@ class Automatic:
         # The first rounds need not be precise; a small problem compiles for a second number of pairs, which is worth it
         # where data are many.
         self._first = 2 if spread is None else 8 if size >= 5_000 else self._base
-        self.batch, self.at_once = self._first, self._base
+        self.at_once = self._base
         self._tolerance = tolerance
         self._latents = latents
         self._dense = spread is not None
