@@ -31,7 +31,7 @@ PICTURE = Path("out") / "modis.png"
 
 def model(data, seen, grid, trends, scale):
     trend = numpyro.sample("trend", dist.Normal(0.0, scale).expand([3]).to_event(1))
-    spectrum = smooth_spectrum("power", grid, sd=(3.0, 3.0), slope=(-3.0, 1.0))
+    spectrum = smooth_spectrum("power", grid, sd=(3.0, 3.0), slope=(-3.0, 1.0), smoothness=3.0)
     field = numpyro.sample("field", StationaryField(grid, spectrum))
     temperature = numpyro.deterministic("temperature", jnp.tensordot(trend, trends, 1) + grid.crop(field))
     noise = numpyro.sample("noise", dist.LogNormal(0.0, 1.0))

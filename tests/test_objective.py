@@ -101,6 +101,15 @@ def test_information_in_other_parameters_stays_that_at_the_mean(x64):
     assert averaged_information(problem("probs"), MEAN, DEVIATIONS, 6) == {}
 
 
+def test_steps_of_a_large_problem_take_global_latents_a_few_prior_sds_at_most():
+    observe = lambda values: {"y": dist.Normal(values["scale"] * values["field"], 1.0)}
+    problem = mgvi.from_function(observe, {"field": (200,), "scale": ()}, {"y": jnp.zeros(200)})
+    objective = SampledKL(problem, {"field": jnp.zeros((1, 200)), "scale": jnp.zeros(1)}, 1.0, {})
+    longest = lambda scale, field: float(objective.longest({"scale": jnp.array(scale), "field": jnp.full(200, field)}))
+    assert longest(0.5, 100.0) == 1.0
+    assert longest(20.0, 0.0) * 20.0 == pytest.approx(2.0)
+
+
 class Stretched:
     """A quadratic whose curvature is taken for 1 in all directions."""
 
@@ -117,6 +126,9 @@ class Stretched:
 
     def solve(self, x, known, b, stop):
         return b, 1
+
+    def longest(self, step):
+        return 1.0
 
     def change(self, x, known, step):
         return lambda length: jnp.sum(self.curvature * length * step * (0.5 * length * step + x - 1.0))

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from mgvi import _tree
-from mgvi.linalg import solve
+from mgvi.linalg import global_sites, solve
 from mgvi.problem import Problem, neg_log_likelihood_terms, tempered_metric, terms_and_information
+
+_REACH = 2.0  # sds of the prior that a step may take a global latent of a large problem
 
 
 class Known(NamedTuple):
@@ -144,6 +146,15 @@ class SampledKL:
         metric = tempered_metric(self.problem, mean, known.information, self.beta, self.free)
         step, report = solve(metric.mv_stack, one, stop=stop, preconditioner=self.preconditioner, check=False)
         return jax.tree.map(lambda leaf: leaf[0], step), report.iterations[0]
+
+    def longest(self, step):
+        """Not farther than a few sds of the prior for the few latents of a large problem that all others depend on.
+
+        Where samples are few, or the mean is far from where they come from, the metric may promise more than there is.
+        """
+        few = global_sites(self.problem.latent) if not self._is_small else ()
+        farthest = [jnp.max(jnp.abs(step[name])) for name in few if name not in self.problem.coordinates]
+        return 1 / jnp.maximum(1.0, jnp.max(jnp.stack(farthest)) / _REACH) if farthest else 1.0
 
     def change(self, mean, known, step):
         """From a length to the KL at mean + length * step minus the KL at mean, formed datum by datum."""

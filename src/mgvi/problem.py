@@ -199,14 +199,14 @@ class FisherMetric:
         x, report = solve(self.mv_stack, one, stop=stop, preconditioner=preconditioner)
         return jax.tree.map(lambda leaf: leaf[0], (x, report))
 
-    def diagonal(self, key: jax.Array, probes: int):
+    def diagonal(self, key: jax.Array, probes: Any):
         """An estimate of the diagonal of M, from signs in the data space; at least 1."""
 
-        def add(total, key):
-            pulled = self.rmatvec(_tree.random_signs(key, self.white))
-            return _tree.add(total, _tree.multiply(pulled, pulled)), None
+        def add(i, total):
+            pulled = self.rmatvec(_tree.random_signs(jax.random.fold_in(key, i), self.white))
+            return _tree.add(total, _tree.multiply(pulled, pulled))
 
-        total, _ = lax.scan(add, _tree.zeros(self.latent), jax.random.split(key, probes))
+        total = lax.fori_loop(0, probes, add, _tree.zeros(self.latent))
         return jax.tree.map(lambda t: 1 + t / probes, total)
 
     def noise(self, key: jax.Array):

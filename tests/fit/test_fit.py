@@ -15,6 +15,7 @@ from experiments.classification import model as classification
 import mgvi
 from mgvi._progress import ticking
 from mgvi.fit import progress as fit_progress
+from mgvi.fit.schedule import Automatic
 from mgvi.linalg import Stop
 from mgvi.samplers import MGVI, Draws, Point
 from tests.fit import models
@@ -147,11 +148,25 @@ def test_round_and_time_limits_end_cleanly(logistic):
 @pytest.mark.filterwarnings("ignore::mgvi.MgviWarning")
 def test_large_fit_resumes_to_the_same_bits_also_with_a_recycled_preconditioner(tmp_path):
     problem = classification.make(64, 1).problem
-    whole = mgvi.fit(problem, seed=1, progress=False, max_rounds=8)
-    assert whole.history[-1]["recycle"]
-    for rounds in (6, 7, 8):
+    last = next(r["round"] for r in mgvi.fit(problem, seed=1, progress=False).history if r["recycle"]) + 1
+    whole = mgvi.fit(problem, seed=1, progress=False, max_rounds=last)
+    for rounds in (last - 2, last - 1, last):
         parts = mgvi.fit(problem, seed=1, progress=False, max_rounds=rounds, checkpoint=tmp_path)
     assert equal(parts, whole)
+
+
+def test_large_fit_that_is_stuck_tries_smaller_deviations(monkeypatch):
+    problem = classification.make(32, 1).problem
+    tried = []
+
+    def is_stuck(self, record):
+        tried.append(record["kl"])
+        return len(tried) in (1, 2)
+
+    monkeypatch.setattr(Automatic, "is_stuck", is_stuck)
+    posterior = mgvi.fit(problem, seed=1, progress=False, max_rounds=2)
+    assert [record["shrink"] for record in posterior.history] == [0.25, 1.0]
+    assert len(set(tried)) == 4
 
 
 def test_damaged_checkpoint_falls_back_to_the_round_before(logistic, reference, tmp_path):

@@ -19,6 +19,7 @@ def settled(**changes):
         "noise": 0.01,
         "newton_status": int(Status.CONVERGED),
         "decrement": 1e-5,
+        "shrink": 1.0,
         "restart": False,
         "recycle": False,
         "thorough": False,
@@ -111,6 +112,23 @@ def test_large_problem_adds_pairs_when_noise_dominates_progress():
     assert plan.next(large(shift=1.8, noise=3.0, pairs=8)).pairs == 8  # noisy, but far from where it leads to
     assert plan.next(large(shift=0.2, noise=0.3, pairs=8)).pairs == 32
     assert plan.next(large(shift=0.01, noise=0.05)) is Status.CONVERGED
+
+
+def test_large_problem_has_few_pairs_for_some_rounds_while_its_mean_goes_far():
+    plan = Automatic(latents=80_000, data=80_000)
+    first = plan.next(large(beta=0.1)[1:]).pairs
+    tempered = large(measure_noise=False, pairs=first, shift=5.0)[1:]
+    far, near = large(shift=5.0, noise=3.0, pairs=first)[1:], large(shift=0.5, noise=3.0, pairs=first)[1:]
+    assert plan.next(tempered).pairs == plan.next(tempered + far).pairs == first < 8
+    assert plan.next(tempered + near).pairs == plan.next(tempered + 3 * far).pairs == 8
+
+
+def test_large_problem_that_is_stuck_ends_and_one_with_smaller_deviations_goes_on():
+    plan = Automatic(latents=80_000, data=80_000)
+    stuck = large(pairs=8, newton_status=int(Status.NO_DESCENT), decrement=1e4)
+    assert plan.is_stuck(stuck[-1]) and plan.next(stuck) is Status.NO_DESCENT
+    assert not plan.is_stuck(large(newton_status=int(Status.NO_DESCENT))[-1])
+    assert isinstance(plan.next(large(pairs=8, shift=0.01, noise=0.05, shrink=0.5)), Settings)
 
 
 def test_large_problem_has_many_pairs_only_if_it_would_be_noisy_otherwise():

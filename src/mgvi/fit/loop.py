@@ -28,7 +28,7 @@ from mgvi.problem import Problem
 from mgvi.samplers import MGVI, Draws, InverseMetric, affordable_pairs, is_small, keys_at_once, number, with_partners
 from mgvi.status import Status
 
-_SHRINKS = (1.0, 0.5, 0.25, 0.1)  # tried in turn when a round breaks down
+_SHRINKS = (1.0, 0.5, 0.25, 0.1)  # tried in turn when a round breaks down or its mean is stuck
 _FINAL, _SETTLE, _FRESH = 1, 2, 3  # streams of keys: final draws, rounds that share theirs, rounds that do not
 
 
@@ -173,7 +173,7 @@ class _Fit:
         return f"{step} ({taken} iterations in the last round)" if taken else step
 
     def advance(self) -> None:
-        """One round, with smaller deviations if it breaks down."""
+        """One round, with smaller deviations if it breaks down or gets nowhere."""
         settings = self._plan.next(self.history)
         assert isinstance(settings, Settings)
         compiled = self._problem.static.compiled
@@ -183,9 +183,9 @@ class _Fit:
         keys = self._draws.keys(self._seed, stream, settings.pairs if self._draws.dense else self._plan.most)
         for shrink in _SHRINKS:
             new, record = self._rounds.run(self.state, keys, settings, shrink)
-            if record["finite"]:
+            if record["finite"] and not self._plan.is_stuck(record):
                 break
-        else:
+        if not record["finite"]:
             raise self._failure()
         self.state = new
         if not self.history:

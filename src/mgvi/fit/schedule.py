@@ -44,6 +44,7 @@ PAPER = (
     *(Stage(pairs=1 + k, cg=25 + 75 * k // 10, newton=3 + k, rounds=1) for k in range(1, 11)),
 )
 
+_AT_FIRST = 3  # rounds, at most, that a large problem's whole likelihood has few pairs: scales creep, whatever they are
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
 _FAR = 0.3  # shift of the mean, in sds, above which a large problem's steps, and a small one's curvature, may be rough:
 _AGREED = 0.15  # that only if the standard error is below this
@@ -117,6 +118,10 @@ class Staged:
         stage = self._rounds[len(history)]
         return Settings(pairs=stage.pairs, draw_cg=stage.cg, newton_steps=stage.newton, newton_cg=stage.cg)
 
+    def is_stuck(self, last: dict) -> bool:
+        """Never: what was asked for is done."""
+        return False
+
 
 class Automatic:
     """Tempers the likelihood in, settles the mean on a fixed set of samples, and adds samples while noise dominates.
@@ -174,7 +179,8 @@ class Automatic:
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
-            return self._settling(self._base, shift=last["shift"], rough=self._is_far(last))
+            pairs = self._base if self._dense else self._first
+            return self._settling(pairs, shift=last["shift"], rough=self._is_far(last))
         if not self._dense:
             return self._next_of_large(history)
         weight = self._weight(history)
@@ -188,6 +194,11 @@ class Automatic:
         if last["pairs"] >= self.most:
             return Status.NOISY if noise > 4 * self._tolerance else Status.CONVERGED
         return self._settling(min(4 * last["pairs"], self.most))
+
+    def is_stuck(self, last) -> bool:
+        """Whether a large problem's mean found no way down where the KL is far from flat: some sample went too far."""
+        steep = last["decrement"] > 1e-3 * self._latents
+        return not self._dense and last["newton_status"] == Status.NO_DESCENT and steep
 
     def _is_astray(self, last) -> bool:
         """Whether a small problem has been led astray by its coordinates: stuck where the KL is far from flat."""
@@ -204,13 +215,16 @@ class Automatic:
     def _next_of_large(self, history) -> Settings | Status:
         """Pairs are added as soon as noise dominates progress: on few of them the mean over-fits its own samples."""
         last = history[-1]
-        if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > 1e-3 * self._latents:
+        if self.is_stuck(last):
             return Status.NO_DESCENT
         shift, noise = last["shift"], last["noise"] or 0.0
+        if last["pairs"] == self._first:
+            enough = shift < 1 or sum(r["measure_noise"] for r in history) >= _AT_FIRST
+            return self._settling(self._base if enough else self._first, shift=shift)
         # More than 32 only if the fit would be noisy otherwise.
         few = last["pairs"] < (self.most if noise > 10 * self._tolerance else min(self.most, 32))
         change = math.inf if last["change"] is None else last["change"]
-        goes_on = shift > min(max(noise, self._tolerance), (20 if few else 10) * self._tolerance)
+        goes_on = last["shrink"] < 1 or shift > min(max(noise, self._tolerance), (20 if few else 10) * self._tolerance)
         if goes_on or (few and noise < 2 and change > _CHANGING):
             return self._settling(last["pairs"], shift=shift)
         if noise <= 2 * self._tolerance:

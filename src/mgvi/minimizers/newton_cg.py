@@ -45,6 +45,10 @@ class Objective(Protocol):
         """
         ...
 
+    def longest(self, step: Any, /) -> Any:
+        """The longest part of a step that is worth a try, at most 1."""
+        ...
+
     def change(self, x: Any, known: Any, step: Any, /) -> Callable[[jax.Array], jax.Array]:
         """From a length to the objective at x + length * step minus that at x, resolved better than either."""
         ...
@@ -90,6 +94,9 @@ class NewtonCG:
     ...     def solve(self, x, known, b, stop):
     ...         return b / 5.0, 1
     ...
+    ...     def longest(self, step):
+    ...         return 1.0
+    ...
     ...     def change(self, x, known, step):
     ...         return lambda length: 2.5 * jnp.sum(length * step * (length * step + 2 * (x - 2.0)))
     >>> x, _, report = NewtonCG().minimize(Quadratic(), jnp.zeros(3), Limits())
@@ -109,7 +116,8 @@ class NewtonCG:
             outer, iterations = objective.solve(x, known, inner, limits.cg)
             step = _tree.scale(-1.0, secants.after(outer, alphas))
             decrement = -_tree.dot(gradient, step)
-            length, change, accepted = _line_search(objective.change(x, known, step), decrement)
+            changes = objective.change(x, known, step)
+            length, change, accepted = _line_search(changes, decrement, objective.longest(step))
             move = accepted & jnp.isfinite(decrement)
             step = jax.tree.map(lambda s: jnp.where(move, length * s, 0.0), step)
             x = _tree.add(x, step)
@@ -191,7 +199,7 @@ class _Secants(NamedTuple):
         return lax.scan(forth, r, (jnp.arange(_MEMORY), alphas), reverse=True)[0]
 
 
-def _line_search(change_at, decrement):
+def _line_search(change_at, decrement, longest):
     """Halve the length until the objective falls by a share of what is expected."""
     zero = jnp.zeros(())
 
@@ -207,5 +215,5 @@ def _line_search(change_at, decrement):
         length = jnp.where(tries > 0, 0.5 * length, length)
         return length, change_at(length), tries + 1
 
-    length, change, _ = lax.while_loop(too_long, halve, (zero + 1.0, zero + jnp.inf, 0))
+    length, change, _ = lax.while_loop(too_long, halve, (zero + longest, zero + jnp.inf, 0))
     return length, change, accepted(length, change)

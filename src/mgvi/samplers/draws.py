@@ -27,7 +27,7 @@ from mgvi.linalg import (
 from mgvi.problem import Problem, averaged_information, expected_hessian, information_matrix, tempered_metric
 
 _FILL = 2**31 - 1  # tells keys that only fill a batch from all others
-_PROBES = 32  # for the diagonal of the metric
+_PROBES, _FEW_PROBES = 32, 8  # for the diagonal of the metric
 _DENSE_LATENTS = 1000  # up to so many latents, and
 _DENSE_JACOBIAN = 10_000_000  # so many entries of R, a matrix is cheaper than iterations
 _DENSE_WORK = 5e7  # numbers that an average over 32 pairs may take
@@ -43,7 +43,7 @@ def is_small(problem: Problem) -> bool:
 def keys_at_once(problem: Problem) -> int:
     """How many deviations one call of the compiled programs draws; rounds and final draws share them."""
     size = _tree.size(problem.latent) + _tree.size(problem.data)
-    return 32 if is_small(problem) else 8 if size < 300_000 else 4
+    return 32 if is_small(problem) else 4 if size < 300_000 else 2
 
 
 def affordable_pairs(problem: Problem) -> int:
@@ -66,8 +66,8 @@ def _make_keys(seed, stream, *, count):
 
 
 @jax.jit
-def _diagonal(problem, mean, seed, known, beta, free):
-    return tempered_metric(problem, mean, known, beta, free).diagonal(jax.random.key(seed), _PROBES)
+def _diagonal(problem, mean, seed, known, beta, free, probes):
+    return tempered_metric(problem, mean, known, beta, free).diagonal(jax.random.key(seed), probes)
 
 
 @jax.jit
@@ -215,8 +215,9 @@ class Draws:
         return self.problem.static.compiled.call(_averaged, self.problem, mean, deviations, number(count))
 
     def diagonal(self, mean, beta=1.0, known=None, seed=0) -> Any:
-        """An estimate of the diagonal of the metric at a mean."""
-        arguments = (mean, number(seed), known or {}, number(beta), self.free)
+        """An estimate of the diagonal of the metric at a mean; a rough one with a tempered likelihood."""
+        probes = _PROBES if beta == 1 else _FEW_PROBES
+        arguments = (mean, number(seed), known or {}, number(beta), self.free, number(probes))
         return self.problem.static.compiled.call(_diagonal, self.problem, *arguments)
 
     def preconditioner(self, mean, beta=1.0, known=None, diagonal=None, thorough=False) -> tuple[Preconditioner, Any]:
