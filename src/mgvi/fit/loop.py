@@ -20,7 +20,7 @@ from mgvi import _tree
 from mgvi.errors import FitError, MgviWarning
 from mgvi.fit.checkpoint import Checkpoint
 from mgvi.fit.progress import Progress
-from mgvi.fit.rounds import DRAWING, MOVING, Rounds
+from mgvi.fit.rounds import DRAWING, MOVING, Rounds, State
 from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
 from mgvi.minimizers import NewtonCG
 from mgvi.posterior import Posterior, default_samples, prepare
@@ -151,6 +151,15 @@ class _Fit:
             "constants": sorted(constants),
         }
 
+    @property
+    def state(self) -> State:
+        """Where the fit stands; also within a round, for those who interrupt it."""
+        return self._rounds.state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._rounds.state = state
+
     def resume(self, found) -> None:
         """Go on from a checkpoint, if there is one."""
         if found is not None:
@@ -182,7 +191,7 @@ class _Fit:
         # Of a large problem always the most that there may be, so that nothing is compiled anew for more of them.
         keys = self._draws.keys(self._seed, stream, settings.pairs if self._draws.dense else self._plan.most)
         for shrink in _SHRINKS:
-            new, record = self._rounds.run(self.state, keys, settings, shrink)
+            new, record = self._rounds.run(keys, settings, shrink)
             if record["finite"] and not self._plan.is_stuck(record):
                 break
         if not record["finite"]:

@@ -60,6 +60,7 @@ class _Moved(NamedTuple):
     kl: Any
     newton: NewtonReport
     finite: Any
+    step: dict[str, Any]  # mean square of the mean's move, by site
 
 
 class _Squares(NamedTuple):
@@ -93,8 +94,10 @@ def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs,
     new, (value, scatter), newton_report = minimizer.minimize(objective, mean, knobs.newton)
     finite = jnp.isfinite(value) & (newton_report.status != Status.NOT_FINITE)
     if inverse is not None:
-        new, scatter = jax.tree.map(lambda m: m[0], back(new[None])), back(scatter)
-    return new, scatter, _Moved(value, newton_report, finite)
+        new, mean = (jax.tree.map(lambda m: m[0], back(x[None])) for x in (new, mean))
+        scatter = back(scatter)
+    step = {name: jnp.mean((x - mean[name]) ** 2) for name, x in new.items()}
+    return new, scatter, _Moved(value, newton_report, finite, step)
 
 
 @jax.jit
@@ -124,28 +127,27 @@ def _recentred_large(problem, mean, diagonal, block):
     return standard, coordinates, diagonal
 
 
-@partial(jax.jit, static_argnames="batch")
-def _measure_large(mean, new, old, deviations, scatter, count, *, batch):
-    squares = lambda stack: {name: jnp.sum(d * d) / mean[name].size for name, d in stack.items()}
+@jax.jit
+def _compared(old, deviations, count):
+    """Mean squares, by site, of the first deviations of a large problem, and of their change; one by one."""
+    squares = lambda stack: {name: jnp.mean(d * d) for name, d in stack.items()}
 
     def add(i, sums):
-        was, now = (taken(stack, i, batch) for stack in (old, deviations))
+        was, now = (taken(stack, i, 1) for stack in (old, deviations))
         return _tree.add(sums, (squares(now), squares(_tree.subtract(now, was))))
 
-    none = {name: jnp.zeros((), leaf.dtype) for name, leaf in mean.items()}
-    spread, changes = _tree.scale(1 / count, lax.fori_loop(0, count // batch, add, (none, none)))
-    step = squares(_tree.subtract(new, mean))
-    return _measure(step, _Squares(spread, scatter, changes), count, jnp, _FLOOR)
+    none = {name: jnp.zeros((), leaf.dtype) for name, leaf in deviations.items()}
+    return _tree.scale(1 / count, lax.fori_loop(0, count, add, (none, none)))
 
 
-def _measure(step, squares: _Squares, count, xp, floor=0.0) -> _Measured:
+def _measure(step, squares: _Squares, count, floor=0.0) -> _Measured:
     """How far a round went, from the mean square of the mean's step and those of its pairs."""
-    rms = {name: xp.sqrt(x) for name, x in squares.deviations.items()}
+    rms = {name: np.sqrt(x) for name, x in squares.deviations.items()}
     # 1, the prior's, for a site that has no deviations.
-    spread = {name: xp.where(r > 0, xp.maximum(r, floor), 1.0) for name, r in rms.items()}
-    shift = {name: xp.sqrt(x) / spread[name] for name, x in step.items()}
-    noise = {name: xp.sqrt(x / xp.maximum(count - 1, 1)) / spread[name] for name, x in squares.moves.items()}
-    change = {name: xp.sqrt(x) / xp.where(rms[name] > 0, rms[name], 1.0) for name, x in squares.changes.items()}
+    spread = {name: np.where(r > 0, np.maximum(r, floor), 1.0) for name, r in rms.items()}
+    shift = {name: np.sqrt(x) / spread[name] for name, x in step.items()}
+    noise = {name: np.sqrt(x / max(count - 1, 1)) / spread[name] for name, x in squares.moves.items()}
+    change = {name: np.sqrt(x) / np.where(rms[name] > 0, rms[name], 1.0) for name, x in squares.changes.items()}
     return _Measured(shift, noise, change)
 
 
@@ -180,6 +182,7 @@ class Rounds:
         self._draws = draws
         self._moving = moving
         self._most = plan.most
+        self.state: State  # from `start`, or a checkpoint
         self._results: list[Any] = []
         # Pairs of a large problem are taken one by one: more at once are no faster, and take memory.
         batch = None if draws.dense else 1
@@ -202,11 +205,14 @@ class Rounds:
         deviations = _tree.from_rows(self._draws.white(keys), self._problem.latent)
         return State(mean, deviations, mean, self._start_coordinates(mean), pairs=len(keys))
 
-    def run(self, state: State, keys, settings: Settings, shrink: float) -> tuple[State, dict[str, Any]]:
-        """The state after a round, and a record of plain numbers."""
-        state = self.start(keys) if settings.restart else state
+    def run(self, keys, settings: Settings, shrink: float) -> tuple[State, dict[str, Any]]:
+        """The state after a round, and a record of plain numbers.
+
+        Whether that is the `state` from now on, the caller decides. With a large problem it is, meanwhile, the mean
+        from before the round with deviations that were drawn there, so that those of the last round are not kept.
+        """
         run = self._run_dense if self._draws.dense else self._run_iterative
-        state, report, moved, measured = run(state, keys, settings, shrink)
+        state, report, moved, measured = run(keys, settings, shrink)
         return state, _record(*jax.device_get((report, moved, measured)))
 
     def _minimized(self, *given):
@@ -229,7 +235,8 @@ class Rounds:
         arguments, options = self._minimization(mean, _stack(mean, pairs), inverse, preconditioner, settings)
         self._problem.static.compiled.prepare(_minimize, *arguments, **options)
 
-    def _run_dense(self, state, keys, settings, shrink):
+    def _run_dense(self, keys, settings, shrink):
+        state = self.start(keys) if settings.restart else self.state
         state = self._recentred_small(state) if settings.centre and state.block else state
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         spread = self.spread(state, settings)
@@ -241,7 +248,8 @@ class Rounds:
         curvature = self._draws.curvature(state.mean, settings.beta, spread, _FEW if settings.rough else None)
         new = self._draws.colour(curvature, keys)
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
-        old, weight = state.deviations, settings.weight
+        old: Any = state.deviations
+        weight = settings.weight
         if settings.fresh or state.pairs != len(keys):
             old, weight = new, max(weight, 1.0)  # other keys: nothing to compare with
         drawn, share = new, min(weight, 1.0)
@@ -255,8 +263,7 @@ class Rounds:
         count = len(keys)
         ahead = _tree.subtract(drawn, old)  # where the deviations would have gone with their whole weight
         squares = _Squares(*map(_mean_squares, (deviations, moves, ahead)))
-        step = _mean_squares(_tree.subtract(mean, state.mean))
-        measured = _measure(step, squares, count, np)._replace(along=along)
+        measured = _measure(moved.step, squares, count)._replace(along=along)
         state = State(beyond, deviations, move, state.coordinates, {"metric": curvature}, pairs=count)
         return state, None, moved._replace(finite=finite), measured
 
@@ -306,11 +313,13 @@ class Rounds:
         _, logs = _tree.on_host(self._problem.static.compiled.call(_located, problem, mean, effort=0))
         return {name: {**at, "origin": logs[name]} for name, at in coordinates.items()}
 
-    def _run_iterative(self, state, keys, settings, shrink):
+    def _run_iterative(self, keys, settings, shrink):
         compiled = self._problem.static.compiled
         stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
         self._results = []
-        known = self.information(state, settings)
+        state = self.state
+        # A round that is tried again has its deviations in the state already, too large ones, and what they told.
+        known = self.information(state, settings) if shrink == 1 else state.known
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         preconditioner, block = None, state.block
         if settings.precondition and settings.recycle and state.diagonal is not None and block is not None:
@@ -329,23 +338,27 @@ class Rounds:
                 block["inverse"] = preconditioner.inverse
         self._prepare(len(keys), None, preconditioner, state.mean, settings)
         self._results.append(preconditioner)
-        start = None if settings.fresh else state.deviations
+        start = None if settings.fresh or shrink != 1 else state.deviations
         fixed = (state.mean, keys, stop, settings.beta, known, preconditioner)
         deviations, report = self._draws.draw(*fixed, settings.pairs, start, state.pairs)
         if shrink != 1:
             deviations = _tree.scale(shrink, deviations)
         self._results.append(deviations)
-        mean, scatter, moved = self._minimized(state.mean, deviations, None, preconditioner, settings)
         old = deviations if start is None else start
-        fixed = (state.mean, mean, old, deviations, scatter, number(settings.pairs))
-        measured = compiled.call(_measure_large, *fixed, batch=self._static["batch"])
-        if start is None or state.pairs != settings.pairs:  # other keys: nothing to compare with
+        squares = compiled.call(_compared, old, deviations, number(settings.pairs))
+        has_change = start is not None and state.pairs == settings.pairs  # else other keys: nothing to compare with
+        kept = (preconditioner.diagonal, preconditioner.chosen) if preconditioner is not None else (None, None)
+        fixed = (state.mean, deviations, None, state.coordinates, block, known)
+        state = self.state = State(*fixed, *kept, settings.pairs)
+        del start, old  # the deviations of the last round: no memory for them while the mean moves
+        mean, scatter, moved = self._minimized(state.mean, deviations, None, preconditioner, settings)
+        moved, scatter, (spread, changes) = jax.device_get((moved, scatter, squares))
+        measured = _measure(moved.step, _Squares(spread, scatter, changes), settings.pairs, _FLOOR)
+        if not has_change:
             measured = measured._replace(change=None)
         if not settings.measure_noise or settings.pairs == 1:
             measured = measured._replace(noise=None)
-        kept = (preconditioner.diagonal, preconditioner.chosen) if preconditioner is not None else (None, None)
-        fixed = (mean, deviations, None, state.coordinates, block, known)
-        return State(*fixed, *kept, settings.pairs), report, moved, measured
+        return state._replace(mean=mean), report, moved, measured
 
     def spread(self, state: State, settings: Settings) -> Any:
         """The deviations to average a curvature over: some of the last round's, or None for that at the mean."""
