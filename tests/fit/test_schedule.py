@@ -19,6 +19,7 @@ def settled(**changes):
         "noise": 0.01,
         "newton_status": int(Status.CONVERGED),
         "decrement": 1e-5,
+        "kl": 1e6,
         "shrink": 1.0,
         "restart": False,
         "recycle": False,
@@ -159,4 +160,5 @@ def test_large_problem_ends_when_its_rounds_only_tremble():
     trembling = large(shift=0.2, noise=0.3, pairs=8)[1:]
     assert isinstance(plan.next(3 * trembling), Settings)
     assert plan.next(4 * trembling) is Status.CONVERGED
+    assert isinstance(plan.next([*3 * trembling, {**trembling[0], "kl": 1e6 - 10_000}]), Settings)  # still falling
     assert plan.next(4 * large(shift=0.2, noise=0.9, pairs=8)[1:]) is Status.NOISY

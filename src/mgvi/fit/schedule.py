@@ -46,6 +46,7 @@ PAPER = (
 
 _AT_FIRST = 3  # rounds, at most, that a large problem's whole likelihood has few pairs: scales creep, whatever they are
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
+_FALLS = 0.01  # of the KL in a round, for each latent, that a large problem does not end with
 _FAR = 0.3  # shift of the mean, in sds, above which a large problem's steps, and a small one's curvature, may be rough:
 _AGREED = 0.15  # that only if the standard error is below this
 _HOVER = 4  # rounds with the most pairs that only tremble
@@ -232,7 +233,7 @@ class Automatic:
         if few:
             return self._settling(min(4 * last["pairs"], self.most), shift=1.0)  # later rounds solve on from there
         calm = [r for r in history[-_HOVER:] if r["pairs"] == last["pairs"] and r["shift"] <= 10 * self._tolerance]
-        if len(calm) < _HOVER:
+        if len(calm) < _HOVER or calm[-2]["kl"] - last["kl"] > _FALLS * self._latents:
             return self._settling(last["pairs"])
         return Status.CONVERGED if noise <= 10 * self._tolerance else Status.NOISY
 
