@@ -325,7 +325,7 @@ class Rounds:
         if settings.precondition and settings.recycle and state.diagonal is not None and block is not None:
             preconditioner = Preconditioner(state.diagonal, block.get("inverse"), state.chosen or {})
         elif settings.precondition:
-            diagonal = self._draws.diagonal(state.mean, settings.beta, known)
+            diagonal = self._draws.diagonal(state.mean, settings.beta, known, settings.probes)
             if settings.centre and state.coordinates and state.block:
                 arguments = (self._draws.problem, state.mean, diagonal, state.block["metric"])
                 mean, coordinates, diagonal = compiled.call(_recentred_large, *arguments)

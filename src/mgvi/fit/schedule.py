@@ -53,6 +53,7 @@ _HOVER = 4  # rounds with the most pairs that only tremble
 _LONG = 60  # products for a draw, beyond which a larger preconditioner pays
 _RECYCLED = 3  # rounds that a large problem's preconditioner is used for again
 _RESTS = 0.5  # shift of the mean, in sds, below which it is
+_ROUGH_PROBES = 8  # of a large problem's metric while there are few pairs
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
 
@@ -73,6 +74,7 @@ class Settings:
     fresh: bool = True  # new keys this round, or those of the rounds before
     measure_noise: bool = False
     precondition: bool = False  # by an estimate of the metric's diagonal
+    probes: int = 32  # for that estimate
     thorough: bool = False  # precondition the latents that data know best by a matrix too
     recycle: bool = False  # the preconditioner of the last round, and its coordinates
     centre: bool = False  # adapt the coordinates of sites whose scale depends on other latents
@@ -273,6 +275,7 @@ class Automatic:
             spread=self._spread,
             rough=self._dense,
             precondition=not self._dense,
+            probes=_ROUGH_PROBES,
             weight=0.5 if self._dense else 1.0,
         )
 
@@ -301,5 +304,6 @@ class Automatic:
             spread=self._spread,
             rough=rough,
             precondition=not self._dense,
+            probes=_ROUGH_PROBES if pairs == self._first else Settings.probes,
             weight=weight,
         )

@@ -27,7 +27,7 @@ from mgvi.linalg import (
 from mgvi.problem import Problem, averaged_information, expected_hessian, information_matrix, tempered_metric
 
 _FILL = 2**31 - 1  # tells keys that only fill a batch from all others
-_PROBES, _FEW_PROBES = 32, 8  # for the diagonal of the metric
+_PROBES = 32  # for the diagonal of the metric
 _DENSE_LATENTS = 1000  # up to so many latents, and
 _DENSE_JACOBIAN = 10_000_000  # so many entries of R, a matrix is cheaper than iterations
 _DENSE_WORK = 5e7  # numbers that an average over 32 pairs may take
@@ -214,9 +214,8 @@ class Draws:
         """The information of a large problem's data averaged over the first deviations, for `known` below."""
         return self.problem.static.compiled.call(_averaged, self.problem, mean, deviations, number(count))
 
-    def diagonal(self, mean, beta=1.0, known=None, seed=0) -> Any:
-        """An estimate of the diagonal of the metric at a mean; a rough one with a tempered likelihood."""
-        probes = _PROBES if beta == 1 else _FEW_PROBES
+    def diagonal(self, mean, beta=1.0, known=None, probes=_PROBES, seed=0) -> Any:
+        """An estimate of the diagonal of the metric at a mean."""
         arguments = (mean, number(seed), known or {}, number(beta), self.free, number(probes))
         return self.problem.static.compiled.call(_diagonal, self.problem, *arguments)
 
