@@ -131,6 +131,8 @@ def _results(case: Case, posteriors, traces, seed) -> tuple[list[dict], dict]:
         row |= {"published mean": published[0], "published sd": published[1]}
         trace, ended = traces[base], _common.outcome(posteriors[base])
         row["settled (s)"] = trace.settling_time("predictive", SETTLED) if name == base else None
+        if name == "nuts":  # where chains are while they adapt are no draws, near as they may be
+            row["settled (s)"] = max(row["settled (s)"], _warmup_seconds(posterior))
         row |= {"total (s)": ended["seconds"], "compilation (s)": ended["compile_seconds"]}
         row["predictive"] = float(predictive_log_likelihood(posterior, case.held_out).samples)
         row["AS"] = case.significance(posterior)
@@ -146,8 +148,12 @@ def _results(case: Case, posteriors, traces, seed) -> tuple[list[dict], dict]:
     if "nuts" in posteriors:
         history = posteriors["nuts"].history
         results["nuts"] = {key: history[-1][key] for key in ("r_hat", "ess", "divergences") if key in history[-1]}
-        results["nuts"]["warmup (s)"] = sum(r["seconds"] for r in history if r["phase"] == "warmup")
+        results["nuts"]["warmup (s)"] = _warmup_seconds(posteriors["nuts"])
     return rows, results
+
+
+def _warmup_seconds(chains: mgvi.Posterior) -> float:
+    return sum(record["seconds"] for record in chains.history if record["phase"] == "warmup")
 
 
 def _moments(posteriors, seed) -> dict[str, mgvi.Posterior]:
