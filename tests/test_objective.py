@@ -12,6 +12,7 @@ from mgvi.linalg import Preconditioner
 from mgvi.minimizers import Limits, NewtonCG
 from mgvi.objective import SampledKL
 from mgvi.problem import averaged_information, tempered_metric
+from mgvi.status import Status
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 
@@ -124,7 +125,7 @@ class Stretched:
     def nothing(self):
         return None
 
-    def solve(self, x, known, b, stop):
+    def solve(self, x, known, b, stop, damping):
         return b, 1
 
     def longest(self, step):
@@ -137,4 +138,60 @@ class Stretched:
 def test_steps_learn_the_curvature_that_the_metric_lacks(x64):
     """Without learning, steps are shorter than 1/20, and the flattest direction is at half its way after 40 of them."""
     x, _, _ = NewtonCG().minimize(Stretched(), jnp.zeros(5), Limits(steps=40, decrement=0.0))
+    np.testing.assert_allclose(x, 1.0, atol=1e-3)
+
+
+class Bent:
+    """A valley along one direction; along the others the curvature that is told says nothing of the walls ahead."""
+
+    steepness = np.linspace(1.0, 8.0, 30)
+
+    def __init__(self, listens):
+        self.listens = listens
+
+    def value(self, x):
+        walls = jnp.sum(jnp.exp(self.steepness * x[1:]) - 20 * x[1:])
+        return 50 * (x[0] - 1) ** 2 + walls + 0.5 * jnp.sum(x * x)
+
+    def gradient(self, x):
+        return jax.grad(self.value)(x), None
+
+    def kept(self, known):
+        return known
+
+    def nothing(self):
+        return None
+
+    def solve(self, x, known, b, stop, damping):
+        metric = jnp.ones(31).at[0].set(101.0)
+        return b / (metric + damping if self.listens else metric), 1
+
+    def longest(self, step):
+        return 1.0
+
+    def change(self, x, known, step):
+        return lambda length: self.value(x + length * step) - self.value(x)
+
+
+def test_damping_spares_the_good_directions_of_steps_that_are_too_long(x64):
+    """Without it no step is short enough for the walls after a few of them, and the valley is still far."""
+    found = {}
+    for listens in (True, False):
+        start = jnp.zeros(31).at[0].set(-30.0)
+        x, _, report = NewtonCG().minimize(Bent(listens), start, Limits(steps=30, decrement=1e-6))
+        found[listens] = abs(float(x[0]) - 100 / 101), int(report.status)
+    assert found[True][0] < 0.01
+    assert found[False][0] > 20 and found[False][1] == Status.NO_DESCENT
+
+
+class Honest(Stretched):
+    """The same with its true curvature."""
+
+    def solve(self, x, known, b, stop, damping):
+        return b / (self.curvature + damping), 1
+
+
+def test_damping_ends_where_steps_deliver(x64):
+    x, _, report = NewtonCG().minimize(Honest(), jnp.zeros(5), Limits(steps=9, decrement=0.0, damping=64.0))
+    assert report.damping == 0 and report.shortest == 1
     np.testing.assert_allclose(x, 1.0, atol=1e-3)

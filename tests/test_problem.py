@@ -14,6 +14,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import mgvi
+from mgvi._program import multiplies_matrices
 
 ROWS, COLUMNS = 200, 300
 LARGE = 5000
@@ -243,3 +244,37 @@ def test_import_takes_less_than_one_and_a_half_times_that_of_numpyro():
 def test_import_loads_no_library_for_plots():
     loaded = run_python("import sys, mgvi; print([m for m in ('matplotlib', 'arviz', 'pandas') if m in sys.modules])")
     assert loaded.strip() == "[]"
+
+
+def test_products_of_matrices_are_told_from_those_with_vectors():
+    matrix, large, vector = (
+        np.ones((100, 10)),
+        jax.ShapeDtypeStruct((10, 200), float),
+        jax.ShapeDtypeStruct((10,), float),
+    )
+    assert multiplies_matrices(lambda v: matrix @ v, large)
+    assert multiplies_matrices(jax.jit(lambda v: jax.lax.map(lambda _: matrix @ v, jnp.arange(3))), large)
+    assert not multiplies_matrices(lambda v: matrix @ v, vector)
+    assert not multiplies_matrices(lambda v: matrix * v.sum(), large)
+
+
+def test_stacked_products_of_a_metric_with_matrices_in_it_are_those_with_single_vectors(x64):
+    """Which are made one by one on a CPU."""
+
+    def model(data):
+        left = numpyro.sample("left", dist.Normal(0, 1).expand([120, 4]).to_event(2))
+        right = numpyro.sample("right", dist.Normal(0, 1).expand([4, 100]).to_event(2))
+        numpyro.sample("data", dist.Poisson(jnp.exp(0.1 * left @ right)), obs=data)
+
+    problem = mgvi.from_numpyro(model, jnp.ones((120, 100), int))
+    draw = lambda key, *n: {
+        name: jax.random.normal(jax.random.fold_in(jax.random.key(key), i), (*n, *leaf.shape))
+        for i, (name, leaf) in enumerate(problem.latent.items())
+    }
+    metric, stack = problem.metric(draw(1)), draw(2, 3)
+    assert multiplies_matrices(metric.matvec, problem.latent)
+    stacked = metric.mv_stack(stack)
+    for i in range(3):
+        single = metric.mv({name: v[i] for name, v in stack.items()})
+        for name, value in single.items():
+            np.testing.assert_allclose(stacked[name][i], value, rtol=1e-10)

@@ -5,6 +5,7 @@ running that function again goes out, and with it the arrays that the function c
 Nothing here knows what the function computes.
 """
 
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _INLINE = 4096  # outputs that depend on no input and are at most this large stay concrete
+_LARGE = 10_000  # entries of a product of matrices that takes time
 
 
 class Program:
@@ -149,6 +151,30 @@ def _reachable(jaxpr, inputs: list[bool]) -> list[bool]:
         outs = _reachable(inner.jaxpr, flags) if inner is not None else [True] * len(equation.outvars)
         marked.update(v for v, is_on in zip(equation.outvars, outs, strict=True) if is_on)
     return [on(v) for v in jaxpr.outvars]
+
+
+def multiplies_matrices(function: Callable, *example: Any) -> bool:
+    """Whether a function has products of two matrices, not only of a matrix and a vector, that take its time."""
+    return _has(jax.make_jaxpr(function)(*example).jaxpr, _is_matrix_product)
+
+
+def _has(jaxpr, wanted) -> bool:
+    return any(
+        wanted(equation) or any(_has(inner, wanted) for inner in jex.jaxprs_in_params(equation.params))
+        for equation in jaxpr.eqns
+    )
+
+
+def _is_matrix_product(equation) -> bool:
+    if equation.primitive.name != "dot_general":
+        return False
+    (contracted, batched) = equation.params["dimension_numbers"]
+    shapes = [v.aval.shape for v in equation.invars]
+    rest = [
+        math.prod(n for i, n in enumerate(shape) if i not in (*some, *others))
+        for shape, some, others in zip(shapes, contracted, batched, strict=True)
+    ]
+    return min(rest) > 1 and math.prod(equation.outvars[0].aval.shape) > _LARGE
 
 
 class Compiled:

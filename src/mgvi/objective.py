@@ -134,8 +134,8 @@ class SampledKL:
         """The KL, up to a constant, and what tells how the deviations scatter."""
         return known.value, known.scatter
 
-    def solve(self, mean, known, b, stop):
-        """M^-1 b with the Fisher metric at the mean, or with the inverse that was given.
+    def solve(self, mean, known, b, stop, damping):
+        """(M + damping)^-1 b with the Fisher metric at the mean, or M^-1 b with the inverse that was given.
 
         The information of data is averaged over the samples. To average their Jacobians too saves steps and costs more
         than it saves.
@@ -144,7 +144,9 @@ class SampledKL:
             return jnp.matmul(b, self.inverse, precision=lax.Precision.HIGHEST), jnp.ones((), int)
         one = jax.tree.map(lambda leaf: leaf[None], b)
         metric = tempered_metric(self.problem, mean, known.information, self.beta, self.free)
-        step, report = solve(metric.mv_stack, one, stop=stop, preconditioner=self.preconditioner, check=False)
+        mv = lambda stack: jax.tree.map(lambda a, v: a + damping * v, metric.mv_stack(stack), stack)
+        inverse = None if self.preconditioner is None else self.preconditioner.damped(damping)
+        step, report = solve(mv, one, stop=stop, preconditioner=inverse, check=False)
         return jax.tree.map(lambda leaf: leaf[0], step), report.iterations[0]
 
     def longest(self, step):

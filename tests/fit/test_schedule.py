@@ -2,7 +2,7 @@
 
 import pytest
 
-from mgvi.fit.schedule import Automatic, Settings
+from mgvi.fit.schedule import Automatic, Settings, Stage, Staged
 from mgvi.status import Status
 
 
@@ -19,6 +19,7 @@ def settled(**changes):
         "noise": 0.01,
         "newton_status": int(Status.CONVERGED),
         "decrement": 1e-5,
+        "damping": 0.0,
         "kl": 1e6,
         "shrink": 1.0,
         "restart": False,
@@ -122,6 +123,22 @@ def test_large_problem_has_few_pairs_for_some_rounds_while_its_mean_goes_far():
     far, near = large(shift=5.0, noise=3.0, pairs=first)[1:], large(shift=0.5, noise=3.0, pairs=first)[1:]
     assert plan.next(tempered).pairs == plan.next(tempered + far).pairs == first < 8
     assert plan.next(tempered + near).pairs == plan.next(tempered + 3 * far).pairs == 8
+
+
+def test_few_pairs_are_new_ones_while_the_kl_falls_if_data_outnumber_latents():
+    falling = [*large(pairs=2, kl=1e6)[1:], *large(pairs=2, kl=1e6 - 2e3, noise=3.0)[1:]]
+    step = Automatic(latents=80_000, data=400_000).next(falling)
+    assert step.pairs == 2 and step.fresh
+    assert not Automatic(latents=80_000, data=80_000).next(falling).fresh
+    rests = [*falling, *large(pairs=2, kl=1e6 - 2.5e3, noise=3.0, fresh=True)[1:]]
+    step = Automatic(latents=80_000, data=400_000).next(rests)
+    assert step.pairs == 8 and not step.fresh
+
+
+def test_damping_is_handed_on_to_the_next_round():
+    damped = large(pairs=8, shift=0.8, noise=0.3, damping=16.0)
+    assert Automatic(latents=80_000, data=80_000).next(damped).newton_damping == 16.0
+    assert Staged([Stage(1, 10, 3, rounds=5)]).next(damped).newton_damping == 16.0
 
 
 def test_large_problem_that_is_stuck_ends_and_one_with_smaller_deviations_goes_on():

@@ -142,3 +142,9 @@ def test_blocks_of_single_sites():
     found = sub_blocks(matrix, {"b": jax.ShapeDtypeStruct((1,), float), "a": jax.ShapeDtypeStruct((3,), float)})
     np.testing.assert_array_equal(found["a"], matrix[:3, :3])
     np.testing.assert_array_equal(found["b"], matrix[3:, 3:])
+
+
+def test_damped_preconditioner_is_that_of_the_damped_diagonal():
+    given = {"x": jnp.array([[6.0, 10.0]])}
+    damped = Preconditioner({"x": jnp.array([2.0, 4.0])}).damped(1.0)
+    np.testing.assert_allclose(damped.apply(given)["x"], [[2.0, 2.0]])

@@ -223,7 +223,7 @@ class Rounds:
     def _minimization(self, mean, deviations, inverse, preconditioner, settings):
         """Arguments and options of the program that moves the mean."""
         cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
-        limits = Limits(settings.newton_steps, settings.newton_decrement, cg)
+        limits = Limits(settings.newton_steps, settings.newton_decrement, cg, settings.newton_damping)
         knobs = numbers(_Knobs(settings.beta, settings.pairs, limits))
         arguments = (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
         size = _tree.size(self._problem.latent) + _tree.size(self._problem.data)
@@ -395,6 +395,7 @@ def _record(report, moved, measured) -> dict[str, Any]:
         "newton_steps": int(moved.newton.steps),
         "newton_cg": int(moved.newton.cg_iterations),
         "newton_status": int(moved.newton.status),
+        "damping": float(moved.newton.damping),
         "decrement": float(moved.newton.decrement),
         "shortest_step": float(moved.newton.shortest),
         "finite": bool(moved.finite) and all(math.isfinite(float(x)) for x in measured.shift.values()),

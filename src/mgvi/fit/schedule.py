@@ -7,6 +7,7 @@ function of the history, so a checkpoint needs no more than that.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from mgvi.status import Status
 
@@ -46,7 +47,7 @@ PAPER = (
 
 _AT_FIRST = 3  # rounds, at most, that a large problem's whole likelihood has few pairs: scales creep, whatever they are
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
-_FALLS = 0.01  # of the KL in a round, for each latent, that a large problem does not end with
+_FALLS = 0.01  # decrease of the KL in a round, for each latent, that is much
 _FAR = 0.3  # shift of the mean, in sds, above which a large problem's steps, and a small one's curvature, may be rough:
 _AGREED = 0.15  # that only if the standard error is below this
 _HOVER = 4  # rounds with the most pairs that only tremble
@@ -71,6 +72,7 @@ class Settings:
     newton_cg: int = 100
     newton_residual: float = 0.1
     newton_share: float = 0.0
+    newton_damping: float = 0.0  # of the first step
     fresh: bool = True  # new keys this round, or those of the rounds before
     measure_noise: bool = False
     precondition: bool = False  # by an estimate of the metric's diagonal
@@ -92,9 +94,9 @@ class Settings:
         return asdict(self)
 
 
-def _has(history, name) -> bool:
-    """Whether the last round had a setting."""
-    return bool(history) and history[-1][name]
+def _last(history, name) -> Any:
+    """What the record of the last round says, or 0 before the first."""
+    return history[-1][name] if history else 0
 
 
 def _rests(history) -> bool:
@@ -119,7 +121,13 @@ class Staged:
         if len(history) >= len(self._rounds):
             return Status.CONVERGED
         stage = self._rounds[len(history)]
-        return Settings(pairs=stage.pairs, draw_cg=stage.cg, newton_steps=stage.newton, newton_cg=stage.cg)
+        return Settings(
+            pairs=stage.pairs,
+            draw_cg=stage.cg,
+            newton_steps=stage.newton,
+            newton_cg=stage.cg,
+            newton_damping=_last(history, "damping"),
+        )
 
     def is_stuck(self, last: dict) -> bool:
         """Never: what was asked for is done."""
@@ -158,6 +166,7 @@ class Automatic:
         self.at_once = self._base
         self._tolerance = tolerance
         self._latents = latents
+        self._overdetermined = data > latents
         self._dense = spread is not None
         self._spread = spread or self._base
         self._cg = min(10 * latents + 20, 2000)
@@ -172,7 +181,8 @@ class Automatic:
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
         if not self._dense and isinstance(step, Settings):
             thorough = any(record["draw_cg"] > _LONG for record in history)
-            step = replace(step, thorough=thorough, recycle=thorough == _has(history, "thorough") and _rests(history))
+            recycle = thorough == _last(history, "thorough") and _rests(history)
+            step = replace(step, thorough=thorough, recycle=recycle, newton_damping=_last(history, "damping"))
         if again and isinstance(step, Settings):
             step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
         return step
@@ -222,7 +232,12 @@ class Automatic:
             return Status.NO_DESCENT
         shift, noise = last["shift"], last["noise"] or 0.0
         if last["pairs"] == self._first:
-            enough = shift < 1 or sum(r["measure_noise"] for r in history) >= _AT_FIRST
+            so_far = [r["kl"] for r in history if r["measure_noise"]]
+            if self._overdetermined and len(so_far) > 1 and self._falls(*so_far[-2:]):
+                # A long way to go. With the same samples round after round the mean would be caught between them;
+                # elsewhere it would over-fit so few of them.
+                return replace(self._settling(self._first, shift=shift), fresh=True)
+            enough = shift < 1 or len(so_far) >= _AT_FIRST
             return self._settling(self._base if enough else self._first, shift=shift)
         # More than 32 only if the fit would be noisy otherwise.
         few = last["pairs"] < (self.most if noise > 10 * self._tolerance else min(self.most, 32))
@@ -235,9 +250,13 @@ class Automatic:
         if few:
             return self._settling(min(4 * last["pairs"], self.most), shift=1.0)  # later rounds solve on from there
         calm = [r for r in history[-_HOVER:] if r["pairs"] == last["pairs"] and r["shift"] <= 10 * self._tolerance]
-        if len(calm) < _HOVER or calm[-2]["kl"] - last["kl"] > _FALLS * self._latents:
+        if len(calm) < _HOVER or self._falls(calm[-2]["kl"], last["kl"]):
             return self._settling(last["pairs"])
         return Status.CONVERGED if noise <= 10 * self._tolerance else Status.NOISY
+
+    def _falls(self, before: float, after: float) -> bool:
+        """Whether a large problem's KL still falls by much."""
+        return before - after > _FALLS * self._latents
 
     def _weight(self, history) -> float:
         """By Aitken's rule: less than 1 where rounds overshoot, more where they creep in one direction.

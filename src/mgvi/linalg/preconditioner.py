@@ -39,6 +39,10 @@ class Preconditioner(NamedTuple):
     inverse: Any = None
     chosen: dict[str, Any] | None = None  # where they are in the flattened site
 
+    def damped(self, damping):
+        """The same for M + damping, as far as the diagonal tells."""
+        return self._replace(diagonal=jax.tree.map(lambda d: d + damping, self.diagonal))
+
     def apply(self, stack):
         """An approximation of M^-1 on a stack of vectors."""
         out = {name: leaf / self.diagonal[name] for name, leaf in stack.items() if name in self.diagonal}

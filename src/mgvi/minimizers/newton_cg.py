@@ -20,6 +20,9 @@ from mgvi.status import Status
 _HALVINGS = 12
 _SHARE = 1e-4  # of the expected decrease that a step must deliver
 _GOES_ON = -1
+_DAMPS = 4.0  # times the damping after a step that was too long by far, and one over that after a good one:
+_FAR_TOO_LONG = 0.5  # the part of it, of what was tried first, below which it was
+_GOOD = 0.25  # of its decrement, twice the expected decrease, that it must deliver at full length
 _MEMORY = 4  # steps that are remembered
 
 
@@ -38,8 +41,8 @@ class Objective(Protocol):
         """The same in zeros."""
         ...
 
-    def solve(self, x: Any, known: Any, b: Any, stop: Stop, /) -> tuple[Any, Any]:
-        """M^-1 b with a positive definite curvature M at x, and the iterations that it took.
+    def solve(self, x: Any, known: Any, b: Any, stop: Stop, damping: Any, /) -> tuple[Any, Any]:
+        """(M + damping)^-1 b with a positive definite curvature M at x, and the iterations that it took.
 
         `known` is what `gradient` had to say at x.
         """
@@ -60,6 +63,7 @@ class Limits(NamedTuple):
     steps: Any = 20
     decrement: Any = 1e-3  # of the squared Newton decrement: twice the expected decrease
     cg: Stop = Stop(residual=0.1, iterations=100)
+    damping: Any = 0.0  # of the first step
 
 
 class NewtonReport(NamedTuple):
@@ -71,11 +75,15 @@ class NewtonReport(NamedTuple):
     shortest: jax.Array  # shortest step length taken
     decrease: jax.Array
     status: jax.Array
+    damping: jax.Array  # that the next step would have
 
 
 @dataclass(frozen=True)
 class NewtonCG:
     """Newton's method with a Fisher metric as curvature, conjugate gradients, and a backtracking line search.
+
+    Where steps must be shortened, the metric is damped: it promises too much along some directions, and a shorter step
+    along all of them would not get far.
 
     Examples
     --------
@@ -91,8 +99,8 @@ class NewtonCG:
     ...     def nothing(self):
     ...         return None
     ...
-    ...     def solve(self, x, known, b, stop):
-    ...         return b / 5.0, 1
+    ...     def solve(self, x, known, b, stop, damping):
+    ...         return b / (5.0 + damping), 1
     ...
     ...     def longest(self, step):
     ...         return 1.0
@@ -113,11 +121,12 @@ class NewtonCG:
             gradient, known = objective.gradient(x)
             secants = secants.learn(gradient)
             inner, alphas = secants.before(gradient)
-            outer, iterations = objective.solve(x, known, inner, limits.cg)
+            outer, iterations = objective.solve(x, known, inner, limits.cg, report.damping)
             step = _tree.scale(-1.0, secants.after(outer, alphas))
             decrement = -_tree.dot(gradient, step)
             changes = objective.change(x, known, step)
-            length, change, accepted = _line_search(changes, decrement, objective.longest(step))
+            longest = objective.longest(step)
+            length, change, accepted = _line_search(changes, decrement, longest)
             move = accepted & jnp.isfinite(decrement)
             step = jax.tree.map(lambda s: jnp.where(move, length * s, 0.0), step)
             x = _tree.add(x, step)
@@ -134,11 +143,12 @@ class NewtonCG:
                 shortest=jnp.where(move, jnp.minimum(report.shortest, length), report.shortest),
                 decrease=report.decrease - jnp.where(move, change, 0.0),
                 status=code,
+                damping=_next_damping(report.damping, length / longest, change, decrement),
             )
             return x, objective.kept(known), secants, report, code == _GOES_ON
 
         none = jnp.zeros((), int)
-        report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON)
+        report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON, zero + limits.damping)
         start = (x, objective.nothing(), _Secants.none(x), report, jnp.array(True))
         x, kept, _, report, _ = lax.while_loop(lambda s: s[-1], advance, start)
         return x, kept, report
@@ -197,6 +207,14 @@ class _Secants(NamedTuple):
             return jax.tree.map(lambda a, s: a + factor * s, r, step), None
 
         return lax.scan(forth, r, (jnp.arange(_MEMORY), alphas), reverse=True)[0]
+
+
+def _next_damping(damping, length, change, decrement):
+    """More of it, in units of the prior's precision, after a step that had to be shortened; less after a good one."""
+    more = jnp.maximum(damping, 1.0) * _DAMPS
+    less = jnp.where(damping > 1.0, damping / _DAMPS, 0.0)
+    good = (length == 1) & (-change > _GOOD * decrement)
+    return jnp.where(length < _FAR_TOO_LONG, more, jnp.where(good, less, damping))
 
 
 def _line_search(change_at, decrement, longest):
