@@ -282,7 +282,7 @@ class Automatic:
             pairs=self._first,
             beta=beta,
             draw_residual=5e-3,
-            draw_energy=0.0,
+            draw_energy=0.0 if self._dense else 10.0,
             draw_cg=self._cg,
             newton_steps=15 if self._dense else 8,
             newton_decrement=0.5 if self._dense else 2.0,
