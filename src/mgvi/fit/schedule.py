@@ -46,6 +46,7 @@ PAPER = (
 )
 
 _AT_FIRST = 3  # rounds, at most, that a large problem's whole likelihood has few pairs: scales creep, whatever they are
+_BEYOND = 0.5  # sds that a small problem's mean may be led by where its rounds creep, but not more than five times
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
 _FALLS = 0.01  # decrease of the KL in a round, for each latent, that is much
 _FAR = 0.3  # shift of the mean, in sds, above which a large problem's steps, and a small one's curvature, may be rough:
@@ -198,7 +199,8 @@ class Automatic:
             return self._next_of_large(history)
         weight = self._weight(history)
         if not self._is_settled(last, weight):
-            return self._settling(last["pairs"], min(max(weight, 0.5), 5.0), rough=self._is_far(last))
+            farthest = max(1.0, _BEYOND / max(last["shift"] / min(last["weight"], 1.0), 0.1))
+            return self._settling(last["pairs"], min(max(weight, 0.5), farthest), rough=self._is_far(last))
         if last["newton_status"] == Status.NO_DESCENT and last["decrement"] > _STALLED:
             return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
         noise = last["noise"] or 0.0
@@ -267,7 +269,9 @@ class Automatic:
         if last["along"] is None or before["pairs"] != last["pairs"] or before["beta"] < 1 or before["shift"] > 1:
             return 1.0
         cosine, square = last["along"]
-        return min(max(last["weight"] * (1 - cosine) / max(1 - 2 * cosine + square, 1e-3), 0.1), 20.0)
+        ratio = min(before["weight"], 1.0) / min(last["weight"], 1.0)  # moves are as long as their weights
+        cosine, square = ratio * cosine, ratio**2 * square
+        return min(max(before["weight"] * (1 - cosine) / max(1 - 2 * cosine + square, 1e-3), 0.1), 20.0)
 
     def _factor(self, last) -> float:
         """The easier the last round, the faster the likelihood comes in."""
