@@ -50,6 +50,15 @@ def test_mean_that_is_stuck_is_not_converged_but_tries_once_without_coordinates(
     assert plan().next([*stuck, {**stuck[0], "restart": True}, stuck[1]]) is Status.NO_DESCENT
 
 
+def test_tempering_that_is_lost_begins_anew_without_coordinates():
+    lost = {"beta": 0.1, "newton_status": int(Status.ITERATION_LIMIT), "decrement": 5.0, "noise": 10.0}
+    step = plan().next(settled(**lost))
+    assert step.restart and not step.centre and step.beta < 0.1
+    for healthy in ({"decrement": 0.3}, {"noise": 1.0}, {"newton_status": int(Status.CONVERGED)}):
+        assert not plan().next(settled(**{**lost, "shortest_step": 0.5, **healthy})).restart
+    assert not plan().next(settled(**{**lost, "shortest_step": 0.5})[1:]).restart
+
+
 def test_failed_line_search_at_the_accuracy_of_the_arithmetic_is_convergence():
     assert plan().next(settled(shift=0.0, newton_status=int(Status.NO_DESCENT), decrement=1e-4)) is Status.CONVERGED
 
@@ -85,10 +94,30 @@ def test_likelihood_comes_in_faster_the_easier_the_round(steps, shortest, beta):
 
 
 def test_creeping_rounds_are_extrapolated_and_overshooting_ones_damped():
-    creeping = plan().next(settled(shift=0.3, along=[0.8, 0.64]))
+    creeping = plan().next(settled(shift=0.1, along=[0.8, 0.64]))
     assert isinstance(creeping, Settings) and creeping.weight == pytest.approx(5.0)  # 1 / (1 - 0.8)
+    assert plan().next(settled(shift=0.25, along=[0.8, 0.64])).weight == pytest.approx(
+        2.0
+    )  # not farther than half an sd
     overshooting = plan().next(settled(shift=0.3, along=[-0.5, 0.25]))
     assert isinstance(overshooting, Settings) and overshooting.weight == pytest.approx(1 / 1.5)
+
+
+def test_moves_are_compared_as_if_they_had_the_same_weight():
+    halved = settled(shift=0.05, along=[0.4, 0.16], weight=0.5)  # half as long as they would have been
+    assert plan().next(halved).weight == pytest.approx(5.0)
+    assert plan().next(
+        [{**halved[0], "weight": 0.5}, {**halved[1], "weight": 1.0, "along": [1.6, 2.56], "shift": 0.1}]
+    ).weight == (
+        pytest.approx(2.5)  # 0.5 / (1 - 0.8)
+    )
+
+
+def test_small_problem_that_is_lost_again_ends():
+    lost = settled(newton_status=int(Status.NO_DESCENT), decrement=5.0, noise=9.0, change=0.5)[1]
+    anew = {**settled()[0], "restart": True, "beta": 1e-4}
+    assert plan().next([lost, lost, anew, lost, lost]) is Status.NO_DESCENT
+    assert isinstance(plan().next([lost, lost, anew, settled(change=0.5)[1], lost]), Settings)
 
 
 def test_small_shift_of_creeping_rounds_is_not_convergence():

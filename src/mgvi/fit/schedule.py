@@ -53,6 +53,7 @@ _FAR = 0.3  # shift of the mean, in sds, above which a large problem's steps, an
 _AGREED = 0.15  # that only if the standard error is below this
 _HOVER = 4  # rounds with the most pairs that only tremble
 _LONG = 60  # products for a draw, beyond which a larger preconditioner pays
+_LOST = 2.0  # standard error of a small problem's mean, in sds, beyond which its samples disagree
 _RECYCLED = 3  # rounds that a large problem's preconditioner is used for again
 _RESTS = 0.5  # shift of the mean, in sds, below which it is
 _ROUGH_PROBES = 8  # of a large problem's metric while there are few pairs
@@ -177,7 +178,9 @@ class Automatic:
         begin = max((i for i, r in enumerate(history) if r["restart"]), default=0)
         history, again = history[begin:], begin > 0
         step = self._next(history) if history else self._tempering(1e-4)
-        if self._dense and not again and history and self._is_astray(history[-1]):
+        if self._dense and again and history[-1]["beta"] == 1 and all(map(self._is_lost, history[-2:])):
+            return Status.NO_DESCENT
+        if self._dense and not again and history and self._is_astray(history):
             # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
         if not self._dense and isinstance(step, Settings):
@@ -215,9 +218,20 @@ class Automatic:
         steep = last["decrement"] > 1e-3 * self._latents
         return not self._dense and last["newton_status"] == Status.NO_DESCENT and steep
 
-    def _is_astray(self, last) -> bool:
-        """Whether a small problem has been led astray by its coordinates: stuck where the KL is far from flat."""
-        return last["beta"] == 1 and last["newton_status"] == Status.NO_DESCENT and last["decrement"] > 1
+    def _is_astray(self, history) -> bool:
+        """Whether a small problem has been led astray by its coordinates: stuck where the KL is far from flat.
+
+        While the likelihood comes in, it is enough that the minimum is not found and that samples disagree where it is;
+        the first round, with samples of the prior, may be anything.
+        """
+        return self._is_lost(history[-1]) and (len(history) > 1 or history[-1]["beta"] == 1)
+
+    def _is_lost(self, last) -> bool:
+        """Whether the mean of a small problem is far from a minimum that the round did not find."""
+        if last["beta"] == 1:
+            return last["newton_status"] == Status.NO_DESCENT and last["decrement"] > 1
+        noisy = (last["noise"] or 0.0) > _LOST
+        return noisy and last["newton_status"] != Status.CONVERGED and last["decrement"] > 1
 
     def _is_settled(self, last, weight) -> bool:
         """Whether neither mean nor deviations are farther from where they lead to than they may be."""
