@@ -11,6 +11,7 @@ NAMES = {
     "spectrum": "whether bands of learned spectra hold the truth, over 20 data sets (minutes)",
     "product": "one metric product of a field against its floor, an FFT pair (minutes)",
     "scaling": "fits of a binary field with learned spectrum, 128^2 to 2048^2 (for a GPU; long on a CPU)",
+    "memory": "peak memory of a 1024^2 fit in arrays of the latent's size (a minute, on a GPU)",
     "peers": "fits against NIFTy, mean-field SVI and NUTS on the same data (half an hour; `--problems 128` for one)",
     "cold": "seconds from nothing to a summary, in fresh processes, against NUTS (a few minutes)",
 }
