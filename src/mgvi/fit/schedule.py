@@ -280,7 +280,8 @@ class Automatic:
         The move of the last round times this number is where the rounds lead to, were they linear.
         """
         last, before = history[-1], history[-2]
-        if last["along"] is None or before["pairs"] != last["pairs"] or before["beta"] < 1 or before["shift"] > 1:
+        alike = before["measure_noise"] and before["pairs"] == last["pairs"] and before["shift"] <= 1
+        if last["along"] is None or not alike:
             return 1.0
         cosine, square = last["along"]
         ratio = min(before["weight"], 1.0) / min(last["weight"], 1.0)  # moves are as long as their weights
