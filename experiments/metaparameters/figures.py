@@ -43,6 +43,7 @@ def _panel(panel, metric, sweep) -> None:
         seconds = [max(r["seconds"], 1e-3) for r in run["trace"]]
         values = [r[metric] if np.isfinite(r[metric]) else np.nan for r in run["trace"]]
         panel.semilogx(seconds, values, color=shade, ls=style, lw=1.3, label=str(value))
+    panel.xaxis.set_minor_formatter("")  # less than a decade would have labels between, one over the other
     if metric == "average_significance":
         for level in (_common.CALIBRATED, 1.0):
             panel.axhline(level, color="#8C8C8C", lw=0.8, zorder=0)
