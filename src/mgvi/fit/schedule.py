@@ -250,8 +250,7 @@ class Automatic:
         if last["pairs"] == self._first:
             so_far = [r["kl"] for r in history if r["measure_noise"]]
             if self._overdetermined and len(so_far) > 1 and self._falls(*so_far[-2:]):
-                # A long way to go. With the same samples round after round the mean would be caught between them;
-                # elsewhere it would over-fit so few of them.
+                # A long way to go. With the same samples round after round the mean would be caught between them.
                 return replace(self._settling(self._first, shift=shift), fresh=True)
             enough = shift < 1 or len(so_far) >= _AT_FIRST
             return self._settling(self._base if enough else self._first, shift=shift)
