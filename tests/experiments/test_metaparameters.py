@@ -17,8 +17,8 @@ FINDINGS = [
 ]
 # Whether the first two hold depends on the data (seed 1: both, 2: neither, 3: the second): with 10 independent samples
 # accurate steps over-fit the samples, as the paper warns, and fewer steps are then not worse in the end. The last one
-# held as long as two independent samples broke down. They do not any more, probably since steps are bounded, and on so few
-# pixels one pair over-fits as much in the end: its likelihood is steady, at -0.60, for nine rounds only.
+# held as long as two independent samples broke down. They do not any more, probably since steps are bounded, and on
+# so few pixels one pair over-fits as much in the end: its likelihood is steady, at -0.60, for nine rounds only.
 DEPENDS = [
     "too few conjugate gradient steps show in the error",
     "too few natural-gradient steps give worse results in the end",
