@@ -15,7 +15,7 @@ from jax import lax
 
 from mgvi import _tree
 from mgvi.fit.schedule import Settings
-from mgvi.linalg import Preconditioner, Stop, global_sites, sub_blocks
+from mgvi.linalg import Preconditioner, Stop, at_least, global_sites, sub_blocks
 from mgvi.minimizers import Limits, NewtonReport
 from mgvi.objective import SampledKL, taken
 from mgvi.problem import Problem, in_rows
@@ -25,6 +25,7 @@ from mgvi.status import Status
 _LITTLE = 50_000  # numbers of a small problem's pairs: so few that any program for them is fast
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
 _FEW = 16  # points for a small problem's curvature where that need not be precise
+_GROWTH = 4.0  # times the variance of the last round: the most that a small problem's deviations get in the next
 _FLOOR = 0.02  # of the prior's sd: a large problem may know a scalar better than its pairs can tell
 
 
@@ -246,6 +247,10 @@ class Rounds:
         like = np.empty((size, size), jax.tree.leaves(state.mean)[0].dtype)
         self._prepare(len(keys), like, None, state.mean, settings)
         curvature = self._draws.curvature(state.mean, settings.beta, spread, _FEW if settings.rough else None)
+        if state.block and not (settings.centre and state.coordinates):
+            # An average over wide deviations may come out flat along some direction by chance, and samples that went
+            # far along it would tell nothing of the way back.
+            curvature = at_least(curvature, state.block["metric"] / _GROWTH)
         new = self._draws.colour(curvature, keys)
         new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
         old: Any = state.deviations

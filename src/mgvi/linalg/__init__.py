@@ -5,7 +5,7 @@ Nothing here knows a model or data.
 """
 
 from mgvi.linalg.conjugate_gradients import Report, Stop, solve
-from mgvi.linalg.dense import DenseMetric, is_positive
+from mgvi.linalg.dense import DenseMetric, at_least
 from mgvi.linalg.preconditioner import (
     Preconditioner,
     block_preconditioner,
@@ -19,9 +19,9 @@ __all__ = [
     "Preconditioner",
     "Report",
     "Stop",
+    "at_least",
     "block_preconditioner",
     "global_sites",
-    "is_positive",
     "solve",
     "some_entries",
     "sub_blocks",

@@ -60,17 +60,24 @@ class DenseMetric:
         return np.einsum("ij,ij->i", rows @ self.matrix, rows)
 
 
-def is_positive(matrix: np.ndarray) -> bool:
-    """Whether a symmetric matrix is positive definite to rounding.
+def at_least(matrix: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """The symmetric matrix, raised along the directions in which it is smaller than a positive definite one.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from mgvi.linalg import is_positive
-    >>> is_positive(np.diag([1.0, -1.0]))
-    False
+    >>> from mgvi.linalg import at_least
+    >>> print(at_least(np.diag([4.0, 0.5]), np.diag([2.0, 1.0])))
+    [[4. 0.]
+     [0. 1.]]
     """
-    return _cholesky(matrix) is not None
+    factor = _cholesky(least)
+    if factor is None or _cholesky(matrix - least) is not None:  # far cheaper than eigenvalues, which few need
+        return matrix
+    inner = np.linalg.solve(factor, np.linalg.solve(factor, matrix).T)
+    values, vectors = np.linalg.eigh(0.5 * (inner + inner.T))
+    vectors = factor @ vectors
+    return (vectors * np.maximum(values, 1.0)) @ vectors.T
 
 
 def _cholesky(matrix):

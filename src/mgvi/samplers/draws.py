@@ -19,9 +19,9 @@ from mgvi.linalg import (
     Preconditioner,
     Report,
     Stop,
+    at_least,
     block_preconditioner,
     global_sites,
-    is_positive,
     some_entries,
 )
 from mgvi.problem import Problem, averaged_information, expected_hessian, information_matrix, tempered_metric
@@ -189,9 +189,7 @@ class Draws:
         return self._factorised
 
     def _restrained(self, matrix, least) -> np.ndarray:
-        if not is_positive(matrix - least * np.eye(len(matrix))):  # far cheaper than eigenvalues, which few need
-            values, vectors = np.linalg.eigh(matrix)
-            matrix = (vectors * np.maximum(values, least)) @ vectors.T
+        matrix = at_least(matrix, least * np.eye(len(matrix)))
         tied = {name: float(name in self.problem.coordinates) for name in self.problem.latent}
         single = np.flatnonzero(_entries(self.problem.latent, tied) == 0)
         covariance = self.metric(matrix, dict.fromkeys(self.problem.latent, 1.0)).inverse

@@ -1,0 +1,28 @@
+"""Small matrices, against what eigenvalues say."""
+
+import numpy as np
+import pytest
+
+from mgvi.linalg import at_least
+
+
+def random_pair(seed):
+    rng = np.random.default_rng(seed)
+    root, other = rng.standard_normal((2, 8, 8))
+    return other @ np.diag(rng.uniform(-1, 3, 8)) @ other.T, root @ root.T + 0.1 * np.eye(8)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_raised_matrix_is_nowhere_below_and_elsewhere_the_same(seed):
+    matrix, least = random_pair(seed)
+    raised = at_least(matrix, least)
+    relative = lambda m: np.sort(np.linalg.eigvals(np.linalg.solve(least, m)).real)
+    assert relative(matrix)[0] < 1
+    np.testing.assert_allclose(relative(raised), np.maximum(relative(matrix), 1), rtol=1e-6)
+    assert np.linalg.eigvalsh(raised - matrix)[0] > -1e-9 * np.abs(matrix).max()
+
+
+def test_a_large_enough_matrix_stays_as_it_is():
+    _, least = random_pair(0)
+    matrix = 2 * least
+    assert at_least(matrix, least) is matrix
