@@ -239,3 +239,13 @@ _OPTIONS: dict[str, list[dict[str, Any]]] = {
     # Products of matrices are few: trying all ways to make them takes longer than the best one saves.
     "gpu": [{"xla_gpu_autotune_level": 0}] * 3,
 }
+
+
+def number(x):
+    """A Python number as an array of a fixed type, so that one compiled program takes every value."""
+    return np.asarray(x, jnp.result_type(int) if isinstance(x, int) else jnp.result_type(float))
+
+
+def numbers(tree):
+    """A tree of Python numbers as arrays of fixed types."""
+    return jax.tree.map(number, tree)

@@ -134,7 +134,9 @@ def along_bases(coordinates: dict[str, _Coordinates]) -> tuple[dict[str, _Coordi
     def turn(stack, back=False):
         def one(name, leaf):
             basis = bases[name].T if back else bases[name]
-            rows = jnp.reshape(leaf, (leaf.shape[0], -1))
+            rows = leaf.reshape(leaf.shape[0], -1)
+            if isinstance(rows, np.ndarray) and isinstance(basis, np.ndarray):
+                return (rows @ basis).reshape(leaf.shape)
             return jnp.matmul(rows, basis, precision=jax.lax.Precision.HIGHEST).reshape(leaf.shape)
 
         return {name: one(name, leaf) if name in bases else leaf for name, leaf in stack.items()}

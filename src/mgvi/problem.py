@@ -35,6 +35,7 @@ class Static:
     scaled: dict[str, Site] = field(default_factory=dict)  # sites whose scale depends on other latents
     levels: tuple[tuple[str, ...], ...] = ()  # of those sites; a scale depends on levels before its own
     compiled: Compiled = field(default_factory=Compiled)
+    compressions: dict[bool, Any] = field(default_factory=dict)  # of Hessians, in adapted coordinates and in others
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["static"])
@@ -339,24 +340,25 @@ def in_rows(problem: Problem) -> tuple[Problem, Any, Any]:
     return problem.in_coordinates(coordinates), rows, lambda m: turn(_tree.from_rows(m, problem.latent), back=True)
 
 
-def expected_hessian(problem: Problem, mean: Latent, spread: Latent, beta: Any, count: Any) -> jax.Array:
-    """The Hessian of the negative log-density averaged over points mean + spread: for few latents only.
+def hessian_products(
+    problem: Problem, mean: Latent, spread: Latent, beta: Any, count: Any, vectors: jax.Array, batches: Any
+) -> jax.Array:
+    """Rows of products of vectors with the Hessian of the negative log-density, averaged over points mean + spread.
 
-    `beta` is the power that the likelihood is raised to, `count` the number of points: so many of the first half of the
-    spread and of the second, its negative, in turn.
+    For few latents only. `vectors` is a stack of batches, of which so many count; vectors and products are along the
+    bases of the coordinates. `beta` is the power that the likelihood is raised to, `count` the number of points: so
+    many of the first half of the spread and of the second, its negative, in turn.
     """
-    latent, (problem, rows, back) = problem.latent, in_rows(problem)
+    latent, (problem, rows, _) = problem.latent, in_rows(problem)
     centre, points = rows(jax.tree.map(lambda m: m[None], mean))[0], rows(spread)
-    directions, half = jnp.eye(centre.size, dtype=centre.dtype), points.shape[0] // 2
+    half = points.shape[0] // 2
 
     def add(i, total):
         slope = jax.grad(lambda x: _neg_log_density(problem, _tree.from_row(x, latent), beta))
         push = jax.linearize(slope, centre + points[i // 2 + i % 2 * half])[1]
-        return total + jax.vmap(push)(directions)
+        return lax.fori_loop(0, batches, lambda j, t: t.at[j].add(jax.vmap(push)(vectors[j])), total)
 
-    total = lax.fori_loop(0, count, add, jnp.zeros_like(directions)) / count
-    half_way = jnp.asarray(_tree.to_rows(back(total)))
-    return jnp.asarray(_tree.to_rows(back(half_way.T))).T
+    return lax.fori_loop(0, count, add, jnp.zeros_like(vectors)) / count
 
 
 @jax.jit

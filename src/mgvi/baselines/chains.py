@@ -17,10 +17,11 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer.hmc import hmc
 
 from mgvi import _tree
+from mgvi._program import number
 from mgvi.baselines._run import Run
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
-from mgvi.samplers import StoredDraws, number
+from mgvi.samplers import StoredDraws
 from mgvi.status import Status
 
 _CHUNK = 50  # steps to a call, at most

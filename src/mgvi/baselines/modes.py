@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from mgvi import _tree
+from mgvi._program import numbers
 from mgvi.baselines._run import Run, start
 from mgvi.errors import FitError
 from mgvi.linalg import Stop
@@ -21,7 +22,7 @@ from mgvi.minimizers import Limits, NewtonCG
 from mgvi.objective import SampledKL
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
-from mgvi.samplers import DenseGaussian, InverseMetric, Point, numbers
+from mgvi.samplers import DenseGaussian, InverseMetric, Point
 from mgvi.status import Status
 
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
+from mgvi._program import number
 from mgvi.errors import FitError, MgviWarning
 from mgvi.fit.checkpoint import Checkpoint
 from mgvi.fit.progress import Progress
@@ -25,7 +26,7 @@ from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
 from mgvi.minimizers import NewtonCG
 from mgvi.posterior import Posterior, default_samples, prepare
 from mgvi.problem import Problem
-from mgvi.samplers import MGVI, Draws, InverseMetric, affordable_pairs, is_small, keys_at_once, number, with_partners
+from mgvi.samplers import MGVI, Draws, InverseMetric, affordable_pairs, is_small, keys_at_once, with_partners
 from mgvi.status import Status
 
 _SHRINKS = (1.0, 0.5, 0.25, 0.1)  # tried in turn when a round breaks down or its mean is stuck

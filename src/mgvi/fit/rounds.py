@@ -14,12 +14,13 @@ import numpy as np
 from jax import lax
 
 from mgvi import _tree
+from mgvi._program import number, numbers
 from mgvi.fit.schedule import Settings
 from mgvi.linalg import Preconditioner, Stop, at_least, global_sites, sub_blocks
 from mgvi.minimizers import Limits, NewtonReport
 from mgvi.objective import SampledKL, taken
 from mgvi.problem import Problem, in_rows
-from mgvi.samplers import Draws, number, numbers, with_partners
+from mgvi.samplers import Draws, with_partners
 from mgvi.status import Status
 
 _LITTLE = 50_000  # numbers of a small problem's pairs: so few that any program for them is fast

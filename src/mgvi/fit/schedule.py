@@ -57,6 +57,7 @@ _LOST = 2.0  # standard error of a small problem's mean, in sds, beyond which it
 _RECYCLED = 3  # rounds that a large problem's preconditioner is used for again
 _RESTS = 0.5  # shift of the mean, in sds, below which it is
 _ROUGH_PROBES = 8  # of a large problem's metric while there are few pairs
+_WEAK = 1.0  # standard error of a small problem's mean, in sds, with samples of a prior that they tell nothing about
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 
 
@@ -176,12 +177,14 @@ class Automatic:
     def next(self, history: Sequence[dict]) -> Settings | Status:
         """Settings of the next round, or how the fit ends."""
         begin = max((i for i, r in enumerate(history) if r["restart"]), default=0)
-        history, again = history[begin:], begin > 0
+        # Weak priors of scales, whose posteriors span orders of magnitude: their samples tell nothing, and only the
+        # latents themselves will do.
+        weak = self._dense and len(history) > 0 and (history[0]["noise"] or 0.0) > _WEAK
+        history, again = history[begin:], begin > 0 or weak
         step = self._next(history) if history else self._tempering(1e-4)
         if self._dense and again and history[-1]["beta"] == 1 and all(map(self._is_lost, history[-2:])):
             return Status.NO_DESCENT
         if self._dense and not again and history and self._is_astray(history):
-            # Weak priors of scales, whose posteriors span orders of magnitude: only the latents themselves will do.
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
         if not self._dense and isinstance(step, Settings):
             thorough = any(record["draw_cg"] > _LONG for record in history)

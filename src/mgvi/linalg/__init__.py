@@ -4,6 +4,7 @@ Products with operators, or small matrices, come in; solutions go out.
 Nothing here knows a model or data.
 """
 
+from mgvi.linalg.compression import Compression
 from mgvi.linalg.conjugate_gradients import Report, Stop, solve
 from mgvi.linalg.dense import DenseMetric, at_least
 from mgvi.linalg.preconditioner import (
@@ -15,6 +16,7 @@ from mgvi.linalg.preconditioner import (
 )
 
 __all__ = [
+    "Compression",
     "DenseMetric",
     "Preconditioner",
     "Report",

@@ -12,7 +12,7 @@ from mgvi.samplers.approximations import (
     InverseMetric,
     StoredDraws,
 )
-from mgvi.samplers.draws import Draws, affordable_pairs, is_small, keys_at_once, number, numbers
+from mgvi.samplers.draws import Draws, affordable_pairs, is_small, keys_at_once
 from mgvi.samplers.mgvi import MGVI, Point, with_partners
 
 __all__ = [
@@ -28,7 +28,5 @@ __all__ = [
     "affordable_pairs",
     "is_small",
     "keys_at_once",
-    "number",
-    "numbers",
     "with_partners",
 ]

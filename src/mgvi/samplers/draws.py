@@ -5,7 +5,6 @@ It must not know what the deviations are for.
 """
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
+from mgvi._program import number, numbers
 from mgvi.linalg import (
     DenseMetric,
     Preconditioner,
@@ -24,7 +24,8 @@ from mgvi.linalg import (
     global_sites,
     some_entries,
 )
-from mgvi.problem import Problem, averaged_information, expected_hessian, information_matrix, tempered_metric
+from mgvi.problem import Problem, averaged_information, information_matrix, tempered_metric
+from mgvi.samplers.hessians import averaged_hessian
 
 _FILL = 2**31 - 1  # tells keys that only fill a batch from all others
 _PROBES = 32  # for the diagonal of the metric
@@ -55,8 +56,6 @@ def affordable_pairs(problem: Problem) -> int:
 
 _matrix = jax.jit(information_matrix)
 _averaged = jax.jit(averaged_information)
-_hessian = jax.jit(expected_hessian)
-_CORES = ThreadPoolExecutor(2, "mgvi-hessians")
 
 
 @partial(jax.jit, static_argnames="count")
@@ -155,28 +154,11 @@ class Draws:
         """
         one = np.eye(_tree.size(self.problem.latent))
         if spread is not None:
-            found = self._averaged_hessian(mean, beta, spread, most)
+            found = averaged_hessian(self.problem, mean, beta, spread, most)
             if np.all(np.isfinite(found)):
                 return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
         call = self.problem.static.compiled.call
         return one + beta * np.asarray(call(_matrix, self.problem, mean), np.float64)
-
-    def _averaged_hessian(self, mean, beta, spread, most):
-        pairs = jax.tree.leaves(spread)[0].shape[0] // 2
-        most = 2 * pairs if most is None else min(most, 2 * pairs)
-        parts = [spread]
-        if pairs % 2 == 0 and most % 4 == 0:  # every second pair on a second core
-            apart = lambda d, i: d.reshape(2, pairs, *d.shape[1:])[:, i::2].reshape(pairs, *d.shape[1:])
-            parts = [{name: apart(d, i) for name, d in spread.items()} for i in range(2)]
-        rest = (number(beta), number(most // len(parts)))
-        program = self.problem.static.compiled.program(_hessian, self.problem, mean, parts[0], *rest)
-        double = jnp.result_type(float) == np.float64
-
-        def run(some):
-            with jax.enable_x64(double):  # a setting of each thread
-                return np.asarray(program(self.problem, mean, some, *rest))
-
-        return np.mean(list(_CORES.map(run, parts)), axis=0, dtype=np.float64)
 
     def metric(self, curvature: np.ndarray, free: dict[str, Any] | None = None) -> DenseMetric:
         """The metric of a small problem, for directions that are free."""
@@ -277,13 +259,3 @@ def _filled(keys, batch):
     if not missing:
         return keys
     return jnp.concatenate([keys, jax.vmap(lambda key: jax.random.fold_in(key, _FILL))(keys[:missing])])
-
-
-def number(x):
-    """A Python number as an array of a fixed type, so that one compiled program takes every value."""
-    return np.asarray(x, jnp.result_type(int) if isinstance(x, int) else jnp.result_type(float))
-
-
-def numbers(tree):
-    """A tree of Python numbers as arrays of fixed types."""
-    return jax.tree.map(number, tree)

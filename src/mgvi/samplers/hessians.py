@@ -1,0 +1,115 @@
+"""The averaged Hessian of a small problem, from as few products as its zeros allow.
+
+A problem, a mean and the points around it come in; a matrix goes out.
+It must not know what the matrix is for.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mgvi import _tree
+from mgvi._program import number
+from mgvi.linalg import Compression
+from mgvi.problem import Problem, hessian_products, in_rows
+
+_AT_ONCE = 250_000  # latents and data of the products that are made together: more of them leave the cache of a CPU
+_FEWEST = 16  # of those products
+_SEEN = 4  # points where zeros are looked for, on two cores
+_WORTHWHILE = 0.7  # of all products: fewer than that pay for the check
+_FAR = 0.5  # how far those are from the prior's mean, in its sds
+
+_products = jax.jit(hessian_products)
+_CORES = ThreadPoolExecutor(2, "mgvi-hessians")
+
+
+def averaged_hessian(problem: Problem, mean: Any, beta: float, spread: Any, most: int | None = None) -> np.ndarray:
+    """The Hessian of the negative log-density averaged over mean + spread, or over so many points of it at most.
+
+    Which entries are zero is looked for once, at points that do not depend on the fit, so that a fit that goes on from
+    a checkpoint has the same bits. One more product, with a random vector, tells whether they are; if not, all columns
+    are computed.
+    """
+    run = _Run(problem, mean, beta, spread, most)
+    adapted = any(np.any(np.asarray(at["power"]) != 0) for at in problem.coordinates.values())
+    known = problem.static.compressions
+    if adapted not in known:
+        known[adapted] = _compression(problem, adapted, spread)
+    compression = known[adapted]
+    found = None if compression is None else run.compressed(compression)
+    return run.back(run.products(np.eye(run.size)) if found is None else found)
+
+
+class _Run:
+    """Products with one averaged Hessian; half of the points on a second core."""
+
+    def __init__(self, problem, mean, beta, spread, most):
+        pairs = jax.tree.leaves(spread)[0].shape[0] // 2
+        most = 2 * pairs if most is None else min(most, 2 * pairs)
+        self.size = _tree.size(problem.latent)
+        self._parts = [spread]
+        if pairs % 2 == 0 and most % 4 == 0:  # every second pair on a second core
+            apart = lambda d, i: d.reshape(2, pairs, *d.shape[1:])[:, i::2].reshape(pairs, *d.shape[1:])
+            self._parts = [{name: apart(d, i) for name, d in spread.items()} for i in range(2)]
+        self._problem, self._mean = problem, mean
+        self._beta, self._count = (number(x) for x in (beta, most // len(self._parts)))
+        self._dtype = jnp.result_type(*(leaf.dtype for leaf in problem.latent.values()))
+
+    def products(self, vectors) -> np.ndarray:
+        """Rows of products with rows, along the bases of the coordinates."""
+        together = _AT_ONCE // (self.size + _tree.size(self._problem.data))
+        width = min(max(together, _FEWEST), self.size + 1)
+        batches = -(-len(vectors) // width)
+        # As many as there can be, so that one program serves all.
+        stack = np.zeros((-(-(self.size + 1) // width), width, self.size), self._dtype)
+        stack.reshape(-1, self.size)[: len(vectors)] = vectors
+        rest = (self._beta, self._count, stack, number(batches))
+        program = self._problem.static.compiled.program(_products, self._problem, self._mean, self._parts[0], *rest)
+        double = jnp.result_type(float) == np.float64
+
+        def run(some):
+            with jax.enable_x64(double):  # a setting of each thread
+                return np.asarray(program(self._problem, self._mean, some, *rest))
+
+        found = np.mean(list(_CORES.map(run, self._parts)), axis=0, dtype=np.float64)
+        return found.reshape(-1, self.size)[: len(vectors)]
+
+    def compressed(self, compression) -> np.ndarray | None:
+        """The matrix from few products, or None if that is not the matrix."""
+        vectors = compression.vectors
+        random = np.random.default_rng(0).standard_normal(self.size).astype(self._dtype)
+        products = self.products(np.concatenate([vectors, random[None]]))
+        matrix = compression.recover(products[:-1])
+        size = np.linalg.norm(np.abs(matrix) @ np.abs(random))
+        accuracy = 1e3 * np.finfo(self._dtype).eps
+        return matrix if np.linalg.norm(matrix @ random - products[-1]) <= accuracy * size else None
+
+    def back(self, matrix) -> np.ndarray:
+        """A matrix that is along the bases in terms of the latents."""
+        _, _, back = in_rows(self._problem)
+        half_way = _tree.to_rows(_tree.on_host(back(matrix)))
+        return _tree.to_rows(_tree.on_host(back(half_way.T))).T
+
+
+def _compression(problem, adapted, spread) -> Compression | None:
+    """Which products tell the Hessian in coordinates such as these, or None if nearly all are needed."""
+    rng = np.random.default_rng(0)
+    if adapted:
+        coordinates = {name: _any_like(at, rng) for name, at in problem.coordinates.items()}
+        problem = problem.in_coordinates(coordinates)
+    points = {name: (_FAR * rng.standard_normal(d.shape)).astype(d.dtype) for name, d in sorted(spread.items())}
+    mean = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in problem.latent.items()}
+    run = _Run(problem, mean, 1.0, points, _SEEN)
+    compression = Compression(run.products(np.eye(run.size)) != 0)
+    return compression if len(compression.vectors) < _WORTHWHILE * run.size else None
+
+
+def _any_like(at, rng):
+    """Coordinates in which nothing is zero that is not always."""
+    other = {**at, "power": rng.uniform(0.2, 0.8, np.shape(at["power"])).astype(at["power"].dtype)}
+    if "basis" in at:
+        other["basis"] = np.linalg.qr(rng.standard_normal(at["basis"].shape))[0].astype(at["basis"].dtype)
+    return other
