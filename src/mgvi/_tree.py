@@ -112,6 +112,17 @@ def on_host(tree):
     return jax.tree.map(np.asarray, jax.device_get(tree))
 
 
+def filled(stack, length: int):
+    """A stack of NumPy arrays, filled up with zeros to a length."""
+
+    def fill(leaf):
+        whole = np.zeros((length, *leaf.shape[1:]), leaf.dtype)
+        whole[: len(leaf)] = leaf
+        return whole
+
+    return jax.tree.map(fill, stack)
+
+
 def where_first(count, stack, other):
     """The first `count` entries of a stack, and the rest of another."""
     first = lambda a: (jnp.arange(a.shape[0]) < count).reshape(-1, *(1,) * (a.ndim - 1))

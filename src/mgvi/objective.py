@@ -25,7 +25,7 @@ class Known(NamedTuple):
     # Of a small problem the gradient of each deviation, averaged over it and its partner; of a large one mean squares,
     # by site, of how far from the step of all deviations their own steps would end.
     scatter: Any
-    terms: Any  # of each datum: of each sample of a small problem, summed over those of a large one
+    terms: Any  # of each datum, summed over the samples
     information: Any  # of each datum, averaged over the samples
 
 
@@ -57,12 +57,13 @@ class SampledKL:
         return (2 if self.antithetic else 1) * (self._all if self.count is None else self.count)
 
     def _fold(self, add, total):
-        """total = add(total, deviations of a batch), batch after batch."""
-        if self.batch is None or self.batch == self._all:
-            return add(total, self.deviations)
+        """total = add(total, deviations of a batch, where that begins), batch after batch."""
+        batch = self.batch
+        if batch is None:
+            return add(total, self.deviations, 0)
         count = self._all if self.count is None else self.count
-        some = lambda i: taken(self.deviations, i, self.batch)
-        return lax.fori_loop(0, count // self.batch, lambda i, total: add(total, some(i)), total)
+        one = lambda i, total: add(total, taken(self.deviations, i, batch), i * batch)
+        return lax.fori_loop(0, count // batch, one, total)
 
     def _samples(self, mean, deviations):
         samples = jax.tree.map(lambda m, d: m + d, mean, deviations)
@@ -81,10 +82,6 @@ class SampledKL:
     def _is_small(self) -> bool:
         return self.inverse is not None
 
-    def _collected(self, total, terms):
-        """Terms of all data from those of a batch of samples: a sum, where single ones would fill the memory."""
-        return terms if self._is_small else _plus(total, terms)
-
     def _terms(self, x):
         x = _tree.from_row(x, self.problem.latent) if self._is_small else x
         return neg_log_likelihood_terms(self.problem, x, self.beta)
@@ -92,7 +89,7 @@ class SampledKL:
     def gradient(self, mean):
         """Gradient with respect to the mean, and what is known of the samples there."""
 
-        def add(sums, deviations):
+        def add(sums, deviations, first):
             gradient, total = sums
             samples = self._samples(mean, deviations)
             (values, (terms, told)), gradients = jax.vmap(jax.value_and_grad(self._one, has_aux=True))(samples)
@@ -101,8 +98,8 @@ class SampledKL:
             pairs = _tree.multiply(self.free, pairs)
             return _plus(gradient, pairs), Known(
                 total.value + jnp.sum(values),
-                pairs if self._is_small else _tree.add(total.scatter, self._squares(pairs)),
-                self._collected(total.terms, terms),
+                self._scatter(total.scatter, pairs, first),
+                _plus(total.terms, terms),
                 _plus(total.information, told),
             )
 
@@ -118,6 +115,11 @@ class SampledKL:
             apart = lambda squares, of_all: jnp.maximum(ways * share * squares - of_all, 0.0)
             known = known._replace(scatter=jax.tree.map(apart, known.scatter, average))
         return gradient, known
+
+    def _scatter(self, total, pairs, first):
+        if self._is_small:
+            return lax.dynamic_update_slice_in_dim(total, pairs, first, 0)
+        return _tree.add(total, self._squares(pairs))
 
     def _squares(self, gradients):
         """Sums over a stack of gradients, by site, of the mean squares of the steps that they ask for."""
@@ -167,8 +169,8 @@ class SampledKL:
         def at(length):
             there = jax.tree.map(lambda m, s: m + length * s, mean, step)
 
-            def add(total, deviations):
-                return self._collected(total, jax.vmap(self._terms)(self._samples(there, deviations)))
+            def add(total, deviations, first):
+                return _plus(total, jax.vmap(self._terms)(self._samples(there, deviations)))
 
             prior = length * _tree.dot(step, centre) + 0.5 * length**2 * _tree.dot(step, step)
             terms = self._fold(add, _tree.zeros(known.terms))

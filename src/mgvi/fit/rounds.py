@@ -23,6 +23,7 @@ from mgvi.problem import Problem, in_rows
 from mgvi.samplers import Draws, with_partners
 from mgvi.status import Status
 
+_AT_ONCE = 125_000  # numbers of a small problem's pairs that are taken together
 _LITTLE = 50_000  # numbers of a small problem's pairs: so few that any program for them is fast
 _TURNED = 256  # latents of a small problem's site up to which sums of them may be coordinates
 _FEW = 16  # points for a small problem's curvature where that need not be precise
@@ -183,11 +184,15 @@ class Rounds:
         self._sampler = sampler
         self._draws = draws
         self._moving = moving
-        self._most = plan.most
+        self._most, self._usual = plan.most, plan.at_once
         self.state: State  # from `start`, or a checkpoint
         self._results: list[Any] = []
-        # Pairs of a large problem are taken one by one: more at once are no faster, and take memory.
-        batch = None if draws.dense else 1
+        # Pairs of a large problem are taken one by one: more at once are no faster, and take memory. Of a small one as
+        # many are taken as stay in the cache of a CPU.
+        batch = 1
+        if draws.dense:
+            size = _tree.size(problem.latent) + _tree.size(problem.data)
+            batch = min(plan.fewest, 2 ** int(math.log2(max(_AT_ONCE // size, 1))))
         self._static = {"antithetic": sampler.antithetic, "minimizer": minimizer, "batch": batch}
 
     @property
@@ -229,12 +234,12 @@ class Rounds:
         knobs = numbers(_Knobs(settings.beta, settings.pairs, limits))
         arguments = (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
         size = _tree.size(self._problem.latent) + _tree.size(self._problem.data)
-        effort = 2 if not self._draws.dense else int(len(jax.tree.leaves(deviations)[0]) * size > _LITTLE)
+        effort = 2 if not self._draws.dense else int(self._usual * size > _LITTLE)
         return arguments, {**self._static, "effort": effort}
 
-    def _prepare(self, pairs, inverse, preconditioner, mean, settings):
+    def _prepare(self, inverse, preconditioner, mean, settings):
         """Compile what will move the mean, while deviations are drawn."""
-        arguments, options = self._minimization(mean, _stack(mean, pairs), inverse, preconditioner, settings)
+        arguments, options = self._minimization(mean, _stack(mean, self._most), inverse, preconditioner, settings)
         self._problem.static.compiled.prepare(_minimize, *arguments, **options)
 
     def _run_dense(self, keys, settings, shrink):
@@ -246,8 +251,9 @@ class Rounds:
             spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
         size = _tree.size(state.mean)
         like = np.empty((size, size), jax.tree.leaves(state.mean)[0].dtype)
-        self._prepare(len(keys), like, None, state.mean, settings)
-        curvature = self._draws.curvature(state.mean, settings.beta, spread, _FEW if settings.rough else None)
+        self._prepare(like, None, state.mean, settings)
+        room = (_FEW if settings.rough else None, settings.spread)
+        curvature = self._draws.curvature(state.mean, settings.beta, spread, *room)
         if state.block and not (settings.centre and state.coordinates):
             # An average over wide deviations may come out flat along some direction by chance, and samples that went
             # far along it would tell nothing of the way back.
@@ -262,7 +268,9 @@ class Rounds:
         deviations = {name: (old[name] + share * (d - old[name])).astype(d.dtype) for name, d in new.items()}
         metric = self._draws.metric(curvature, self._moving)
         inverse = metric.inverse.astype(jax.tree.leaves(deviations)[0].dtype)
-        mean, pairs, moved = _tree.on_host(self._minimized(state.mean, deviations, inverse, None, settings))
+        padded = _tree.filled(deviations, self._most)  # one program for any number of pairs
+        mean, pairs, moved = _tree.on_host(self._minimized(state.mean, padded, inverse, None, settings))
+        pairs = {name: g[: len(keys)] for name, g in pairs.items()}
         finite = moved.finite and all(np.all(np.isfinite(x)) for x in jax.tree.leaves((mean, deviations)))
         beyond, move, along = self._extrapolate(state, mean, deviations, weight)
         moves = metric.solve({name: g - g.mean(axis=0) for name, g in pairs.items()})
@@ -342,7 +350,7 @@ class Rounds:
             block = {"metric": block}
             if preconditioner.inverse is not None:
                 block["inverse"] = preconditioner.inverse
-        self._prepare(len(keys), None, preconditioner, state.mean, settings)
+        self._prepare(None, preconditioner, state.mean, settings)
         self._results.append(preconditioner)
         start = None if settings.fresh or shrink != 1 else state.deviations
         fixed = (state.mean, keys, stop, settings.beta, known, preconditioner)

@@ -115,9 +115,9 @@ class Staged:
     def __init__(self, stages: Sequence[Stage]):
         self._rounds = [stage for stage in stages for _ in range(stage.rounds)]
         numbers = [stage.pairs for stage in self._rounds] or [1]
-        # Pairs of a round, as every schedule tells them: how many at most, how many of a large problem are drawn
-        # together.
-        self.most, self.at_once = max(numbers), numbers[0]
+        # Pairs of a round, as every schedule tells them: how many at most and at least, how many of a large problem are
+        # drawn together.
+        self.most, self.fewest, self.at_once = max(numbers), min(numbers), numbers[0]
 
     def next(self, history: Sequence[dict]) -> Settings | Status:
         """Settings of the next round, or how the fit ends."""
@@ -163,15 +163,14 @@ class Automatic:
             self._base, self.most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
         else:
             self._base, self.most = 8, 128 if size < 100_000 else 32 if size < 300_000 else 8
-        # The first rounds need not be precise; a small problem compiles for a second number of pairs, which is worth it
-        # where data are many.
-        self._first = 2 if spread is None else 8 if size >= 5_000 else self._base
+        # The first rounds need not be precise.
+        self.fewest = self._first = 2 if spread is None else self._base // 8
         self.at_once = self._base
         self._tolerance = tolerance
         self._latents = latents
         self._overdetermined = data > latents
         self._dense = spread is not None
-        self._spread = spread or self._base
+        self._spread = min(spread or self._base, self._base)
         self._cg = min(10 * latents + 20, 2000)
 
     def next(self, history: Sequence[dict]) -> Settings | Status:

@@ -6,6 +6,9 @@ Nothing here knows whose Hessian that is.
 
 import numpy as np
 
+_TRIED = 12  # numbers of columns to have a product of their own, twice
+_FULL = 0.7  # share of entries above which there is nothing to gain
+
 
 class Compression:
     """Which products tell a symmetric matrix that is zero outside a pattern.
@@ -34,18 +37,19 @@ class Compression:
 
     def __init__(self, pattern: np.ndarray):
         self._pattern = pattern | pattern.T | np.eye(len(pattern), dtype=bool)
-        fullest = np.argsort(-self._pattern.sum(axis=1), kind="stable")
-        counts = sorted({0, *(round(2 ** (i / 2)) for i in range(20)), len(pattern)})
-        tried = [self._groups(fullest[:count]) for count in counts if count <= len(pattern)]
-        self._alone, self._group = min(tried, key=lambda found: int(found[1].max()))
+        self._alone, self._group = np.ones(len(pattern), bool), np.arange(len(pattern))  # all columns by themselves
+        if self._pattern.mean() > _FULL:
+            return
+        entries = self._pattern.sum(axis=1)
+        fullest = np.argsort(-entries, kind="stable")
+        drops = 1 + np.argsort(np.diff(entries[fullest]), kind="stable")[:_TRIED]  # where other columns begin
+        for count in sorted({0, *drops, *np.geomspace(1, len(pattern) - 1, _TRIED).astype(int)}):
+            self._try(fullest[:count])
 
-    def _groups(self, alone):
-        """Which columns are alone, and the product that tells each column."""
-        size = len(self._pattern)
-        group = np.empty(size, int)
-        group[alone] = np.arange(len(alone))
-        single = np.zeros(size, bool)
-        single[alone] = True
+    def _try(self, alone):
+        """Take those columns by themselves, and share products among the others, if that needs fewer."""
+        group, single = np.empty(len(self._pattern), int), np.zeros(len(self._pattern), bool)
+        group[alone], single[alone] = np.arange(len(alone)), True
         rest = np.flatnonzero(~single)
         entries = self._pattern[np.ix_(rest, rest)].astype(np.float32)
         clash = entries.T @ entries > 0
@@ -53,8 +57,10 @@ class Compression:
         for i in range(len(rest)):
             taken = set(of_rest[:i][clash[i, :i]])
             of_rest[i] = next(g for g in range(len(rest)) if g not in taken)
+            if len(alone) + of_rest[i] >= self._group.max():
+                return
         group[rest] = len(alone) + of_rest
-        return single, group
+        self._alone, self._group = single, group
 
     @property
     def vectors(self) -> np.ndarray:

@@ -146,15 +146,16 @@ class Draws:
             self._noise = {name: np.stack([np.random.default_rng(key).standard_normal(size) for key in keys])}
         return self._noise[name]
 
-    def curvature(self, mean, beta=1.0, spread=None, most=None) -> np.ndarray:
+    def curvature(self, mean, beta=1.0, spread=None, most=None, room=None) -> np.ndarray:
         """The curvature of a small problem: the Fisher metric at the mean, or the Hessian averaged over mean + spread.
 
         The average is kept positive, and no wider than the prior: a variance of more than the prior's is granted to
-        sums of latents that a scale ties together, not to single ones. It takes at most so many points, if told.
+        sums of latents that a scale ties together, not to single ones. It takes at most so many points, if told; with
+        room for more pairs than the spread has, no other program is compiled when it has them.
         """
         one = np.eye(_tree.size(self.problem.latent))
         if spread is not None:
-            found = averaged_hessian(self.problem, mean, beta, spread, most)
+            found = averaged_hessian(self.problem, mean, beta, spread, most, room)
             if np.all(np.isfinite(found)):
                 return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
         call = self.problem.static.compiled.call

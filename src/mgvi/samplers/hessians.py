@@ -16,7 +16,7 @@ from mgvi._program import number
 from mgvi.linalg import Compression
 from mgvi.problem import Problem, hessian_products, in_rows
 
-_AT_ONCE = 250_000  # latents and data of the products that are made together: more of them leave the cache of a CPU
+_AT_ONCE = 190_000  # latents and data of the products that are made together: more of them leave the cache of a CPU
 _FEWEST = 16  # of those products
 _SEEN = 4  # points where zeros are looked for, on two cores
 _WORTHWHILE = 0.7  # of all products: fewer than that pay for the check
@@ -26,18 +26,22 @@ _products = jax.jit(hessian_products)
 _CORES = ThreadPoolExecutor(2, "mgvi-hessians")
 
 
-def averaged_hessian(problem: Problem, mean: Any, beta: float, spread: Any, most: int | None = None) -> np.ndarray:
+def averaged_hessian(
+    problem: Problem, mean: Any, beta: float, spread: Any, most: int | None = None, room: int | None = None
+) -> np.ndarray:
     """The Hessian of the negative log-density averaged over mean + spread, or over so many points of it at most.
+
+    `room` is for how many pairs of points the program is compiled, if not for as many as there are.
 
     Which entries are zero is looked for once, at points that do not depend on the fit, so that a fit that goes on from
     a checkpoint has the same bits. One more product, with a random vector, tells whether they are; if not, all columns
     are computed.
     """
-    run = _Run(problem, mean, beta, spread, most)
+    run = _Run(problem, mean, beta, spread, most, room)
     adapted = any(np.any(np.asarray(at["power"]) != 0) for at in problem.coordinates.values())
     known = problem.static.compressions
     if adapted not in known:
-        known[adapted] = _compression(problem, adapted, spread)
+        known[adapted] = _compression(problem, adapted, run.spread)
     compression = known[adapted]
     found = None if compression is None else run.compressed(compression)
     return run.back(run.products(np.eye(run.size)) if found is None else found)
@@ -46,9 +50,15 @@ def averaged_hessian(problem: Problem, mean: Any, beta: float, spread: Any, most
 class _Run:
     """Products with one averaged Hessian; half of the points on a second core."""
 
-    def __init__(self, problem, mean, beta, spread, most):
+    def __init__(self, problem, mean, beta, spread, most, room=None):
         pairs = jax.tree.leaves(spread)[0].shape[0] // 2
         most = 2 * pairs if most is None else min(most, 2 * pairs)
+        if room is not None and room > pairs:
+            halves = ({name: d[i * pairs :][:pairs] for name, d in spread.items()} for i in range(2))
+            first, second = (_tree.filled(half, room) for half in halves)
+            spread = {name: np.concatenate([d, second[name]]) for name, d in first.items()}
+            pairs = room
+        self.spread = spread
         self.size = _tree.size(problem.latent)
         self._parts = [spread]
         if pairs % 2 == 0 and most % 4 == 0:  # every second pair on a second core
@@ -90,8 +100,8 @@ class _Run:
     def back(self, matrix) -> np.ndarray:
         """A matrix that is along the bases in terms of the latents."""
         _, _, back = in_rows(self._problem)
-        half_way = _tree.to_rows(_tree.on_host(back(matrix)))
-        return _tree.to_rows(_tree.on_host(back(half_way.T))).T
+        half_way = np.asarray(_tree.to_rows(_tree.on_host(back(matrix))))
+        return np.asarray(_tree.to_rows(_tree.on_host(back(half_way.T)))).T
 
 
 def _compression(problem, adapted, spread) -> Compression | None:
