@@ -97,9 +97,12 @@ class Settings:
         return asdict(self)
 
 
+_BEFORE: dict[str, Any] = {"damping": 0.0, "thorough": False}
+
+
 def _last(history, name) -> Any:
-    """What the record of the last round says, or 0 before the first."""
-    return history[-1][name] if history else 0
+    """What the record of the last round says; before the first what the settings say, in the same type."""
+    return history[-1][name] if history else _BEFORE[name]
 
 
 def _rests(history) -> bool:
