@@ -59,6 +59,21 @@ def test_tempering_that_is_lost_begins_anew_without_coordinates():
     assert not plan().next(settled(**{**lost, "shortest_step": 0.5})[1:]).restart
 
 
+def test_samples_of_a_weak_prior_that_tell_nothing_leave_the_latents_as_they_are():
+    first = settled(beta=1e-4, noise=2.0, shortest_step=1.0)[1]
+    step = plan().next([first])
+    assert not step.centre and not step.restart and step.weight == 1
+    assert plan().next([{**first, "noise": 0.3}]).centre
+
+
+def test_settings_have_the_same_types_in_every_round():
+    """A number of another type would compile the programs of a round again."""
+    for schedule in (Automatic(latents=10_000, data=10_000), plan(), Staged([Stage(2, 10, 3, 5)])):
+        first, second = schedule.next([]), schedule.next(settled(beta=1e-4, shortest_step=1.0)[1:])
+        for name, value in first.to_json().items():
+            assert type(value) is type(getattr(second, name)), name
+
+
 def test_failed_line_search_at_the_accuracy_of_the_arithmetic_is_convergence():
     assert plan().next(settled(shift=0.0, newton_status=int(Status.NO_DESCENT), decrement=1e-4)) is Status.CONVERGED
 

@@ -1,0 +1,87 @@
+"""Averaged Hessians of small problems against those that JAX makes entry by entry."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import mgvi
+from mgvi import _tree
+from mgvi.linalg import Compression
+from mgvi.samplers.hessians import averaged_hessian
+
+GROUPS = 30
+PAIRS = 4
+
+
+@pytest.fixture
+def problem(x64):
+    rng = np.random.default_rng(1)
+    group, x = rng.integers(0, GROUPS, 200), rng.normal(size=200)
+
+    def model(y):
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+        mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+        sd = numpyro.sample("sd", dist.HalfNormal(1.0))
+        with numpyro.plate("groups", GROUPS):
+            effect = numpyro.sample("effect", dist.Normal(mean, sd))
+        numpyro.sample("y", dist.Poisson(jnp.exp(0.1 * slope * x + effect[group])), obs=y)
+
+    return mgvi.from_numpyro(model, jnp.asarray(rng.poisson(1.0, 200)))
+
+
+def adapted(problem, turned):
+    """The problem in coordinates like those that a fit finds."""
+    rng = np.random.default_rng(2)
+    at = {"origin": np.array(-0.3), "power": rng.uniform(0, 1, GROUPS)}
+    if turned:
+        at["basis"] = np.linalg.qr(rng.standard_normal((GROUPS, GROUPS)))[0]
+    return problem.in_coordinates({"effect": at})
+
+
+def points(problem, pairs=PAIRS):
+    rng = np.random.default_rng(3)
+    mean = {name: 0.2 * rng.standard_normal(leaf.shape) for name, leaf in problem.latent.items()}
+    half = {name: 0.3 * rng.standard_normal((pairs, *leaf.shape)) for name, leaf in problem.latent.items()}
+    return mean, {name: np.concatenate([d, -d]) for name, d in half.items()}
+
+
+def expected(problem, mean, spread):
+    """Hessians of all points, made one by one."""
+
+    def energy(x, spread):
+        xi = _tree.from_row(x, problem.latent)
+        xi = {name: leaf + spread[name] for name, leaf in xi.items()}
+        return problem.neg_log_density(xi)
+
+    total = sum(
+        jax.hessian(energy)(jnp.asarray(_tree.to_row(mean)), {name: d[i] for name, d in spread.items()})
+        for i in range(2 * PAIRS)
+    )
+    return np.asarray(total) / (2 * PAIRS)
+
+
+@pytest.mark.parametrize("coordinates", ["standard", "powers", "turned"])
+@pytest.mark.parametrize("room", [None, 3 * PAIRS])
+def test_average_is_the_mean_of_the_hessians(problem, coordinates, room):
+    here = problem if coordinates == "standard" else adapted(problem, coordinates == "turned")
+    mean, spread = points(problem)
+    found = averaged_hessian(here, mean, 1.0, spread, room=room)
+    np.testing.assert_allclose(found, expected(here, mean, spread), rtol=1e-8, atol=1e-9)
+
+
+def test_groups_share_a_product(problem):
+    mean, spread = points(problem)
+    for here in (problem, adapted(problem, turned=False)):
+        averaged_hessian(here, mean, 1.0, spread)
+    assert [len(problem.static.compressions[kind].vectors) for kind in (False, True)] == [4, 4]
+
+
+def test_zeros_that_are_none_are_noticed(problem):
+    mean, spread = points(problem)
+    wrong = np.eye(_tree.size(problem.latent), dtype=bool)
+    problem.static.compressions[False] = Compression(wrong)
+    found = averaged_hessian(problem, mean, 1.0, spread)
+    np.testing.assert_allclose(found, expected(problem, mean, spread), rtol=1e-8, atol=1e-9)
