@@ -57,8 +57,8 @@ _LOST = 2.0  # standard error of a small problem's mean, in sds, beyond which it
 _RECYCLED = 3  # rounds that a large problem's preconditioner is used for again
 _RESTS = 0.5  # shift of the mean, in sds, below which it is
 _ROUGH_PROBES = 8  # of a large problem's metric while there are few pairs
-_WEAK = 1.0  # standard error of a small problem's mean, in sds, with samples of a prior that they tell nothing about
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
+_WEAK = 1.0  # standard error of a small problem's mean, in sds, with samples of a prior that they tell nothing about
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,9 @@ class Settings:
         return asdict(self)
 
 
-_BEFORE: dict[str, Any] = {"damping": 0.0, "thorough": False}
-
-
-def _last(history, name) -> Any:
-    """What the record of the last round says; before the first what the settings say, in the same type."""
-    return history[-1][name] if history else _BEFORE[name]
+def _last(history, name, before) -> Any:
+    """What the record of the last round says, or what was so before the first."""
+    return history[-1][name] if history else before
 
 
 def _rests(history) -> bool:
@@ -132,7 +129,7 @@ class Staged:
             draw_cg=stage.cg,
             newton_steps=stage.newton,
             newton_cg=stage.cg,
-            newton_damping=_last(history, "damping"),
+            newton_damping=_last(history, "damping", 0.0),
         )
 
     def is_stuck(self, last: dict) -> bool:
@@ -190,8 +187,8 @@ class Automatic:
             return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
         if not self._dense and isinstance(step, Settings):
             thorough = any(record["draw_cg"] > _LONG for record in history)
-            recycle = thorough == _last(history, "thorough") and _rests(history)
-            step = replace(step, thorough=thorough, recycle=recycle, newton_damping=_last(history, "damping"))
+            recycle = thorough == _last(history, "thorough", False) and _rests(history)
+            step = replace(step, thorough=thorough, recycle=recycle, newton_damping=_last(history, "damping", 0.0))
         if again and isinstance(step, Settings):
             step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
         return step
