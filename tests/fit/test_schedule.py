@@ -46,7 +46,7 @@ def test_mean_that_is_stuck_is_not_converged_but_tries_once_without_coordinates(
     again = plan().next(stuck)
     assert isinstance(again, Settings) and again.restart and not again.centre and again.beta < 1
     more = plan().next([*stuck, {**stuck[0], "restart": True}, settled(shift=0.3)[1]])
-    assert isinstance(more, Settings) and not more.restart and not more.centre
+    assert isinstance(more, Settings) and not more.restart and not more.centre and more.spread
     assert plan().next([*stuck, {**stuck[0], "restart": True}, stuck[1]]) is Status.NO_DESCENT
 
 
@@ -57,6 +57,10 @@ def test_tempering_that_is_lost_begins_anew_without_coordinates():
     for healthy in ({"decrement": 0.3}, {"noise": 1.0}, {"newton_status": int(Status.CONVERGED)}):
         assert not plan().next(settled(**{**lost, "shortest_step": 0.5, **healthy})).restart
     assert not plan().next(settled(**{**lost, "shortest_step": 0.5})[1:]).restart
+    anew = [*settled(**lost), {**settled(beta=1e-4, shortest_step=1.0)[1], "restart": True}]
+    assert not plan().next(anew).centre
+    assert not plan().next([*anew, settled(**{**lost, "shortest_step": 0.5})[1]]).restart  # once is enough
+    assert plan().next([*anew, settled(measure_noise=False)[1]]).centre  # once the likelihood is in
 
 
 def test_samples_of_a_weak_prior_that_tell_nothing_leave_the_latents_as_they_are():
@@ -64,6 +68,22 @@ def test_samples_of_a_weak_prior_that_tell_nothing_leave_the_latents_as_they_are
     step = plan().next([first])
     assert not step.centre and not step.restart and step.weight == 1
     assert plan().next([{**first, "noise": 0.3}]).centre
+
+
+def test_coordinates_of_a_weak_prior_are_entered_with_the_whole_likelihood_and_few_pairs():
+    first, whole = settled(beta=1e-4, noise=2.0)[1], settled(measure_noise=False)[1]
+    enters = plan().next([first, whole])
+    assert enters.centre and enters.spread == 0 and enters.pairs < plan().next(settled(measure_noise=False)).pairs
+    few = {**whole, "measure_noise": True, "pairs": enters.pairs}
+    still = plan().next([first, whole, {**few, "shift": 3.0}])
+    assert still.pairs == enters.pairs and still.centre and still.spread == 0
+    near = plan().next([first, whole, {**few, "shift": 0.5}])
+    assert near.pairs > enters.pairs and near.centre and near.spread > 0
+    # Where they fail too, the latents themselves must do.
+    lost = {**few, "newton_status": int(Status.NO_DESCENT), "decrement": 5.0}
+    anew = plan().next([first, whole, lost])
+    assert anew.restart and not anew.centre
+    assert not plan().next([first, whole, lost, {**first, "restart": True}, whole]).centre
 
 
 def test_settings_have_the_same_types_in_every_round():

@@ -176,30 +176,45 @@ class Automatic:
     def next(self, history: Sequence[dict]) -> Settings | Status:
         """Settings of the next round, or how the fit ends."""
         begin = max((i for i, r in enumerate(history) if r["restart"]), default=0)
-        # Weak priors of scales, whose posteriors span orders of magnitude: their samples tell nothing, and only the
-        # latents themselves will do.
         weak = self._dense and len(history) > 0 and (history[0]["noise"] or 0.0) > _WEAK
-        history, again = history[begin:], begin > 0 or weak
-        step = self._next(history) if history else self._tempering(1e-4)
-        if self._dense and again and history[-1]["beta"] == 1 and all(map(self._is_lost, history[-2:])):
-            return Status.NO_DESCENT
-        if self._dense and not again and history and self._is_astray(history):
-            return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
+        # Where coordinates have failed with the whole likelihood too, the latents themselves must do to the end.
+        never = begin > 0 and history[begin - 1]["beta"] == 1
+        late = (weak or begin > 0) and not never
+        history = history[begin:]
+        step = self._next(history, late) if history else self._tempering(1e-4)
+        if self._dense and history:
+            if never and history[-1]["beta"] == 1 and all(map(self._is_lost, history[-2:])):
+                return Status.NO_DESCENT
+            if not never and self._is_astray(history) and (not late or history[-1]["beta"] == 1):
+                return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
         if not self._dense and isinstance(step, Settings):
             thorough = any(record["draw_cg"] > _LONG for record in history)
             recycle = thorough == _last(history, "thorough", False) and _rests(history)
             step = replace(step, thorough=thorough, recycle=recycle, newton_damping=_last(history, "damping", 0.0))
-        if again and isinstance(step, Settings):
+        if (late or never) and isinstance(step, Settings):
             step = replace(step, centre=False, weight=step.weight if step.measure_noise else 1.0)
+            step = self._late(step) if late and step.beta == 1 else step
         return step
 
-    def _next(self, history) -> Settings | Status:
+    def _late(self, step: Settings) -> Settings:
+        """A round with the whole likelihood, in coordinates that there was no use for before.
+
+        Samples of weak priors of scales, whose posteriors span orders of magnitude, tell nothing: while the likelihood
+        comes in, only the latents themselves will do. In terms of these, scales stay wherever they got to. The way from
+        there may be long, and averaged Hessians of few pairs come out flat on it.
+        """
+        return replace(step, centre=True, spread=step.spread if step.pairs >= self._base else 0)
+
+    def _next(self, history, late: bool) -> Settings | Status:
         last = history[-1]
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
             pairs = self._base if self._dense else self._first
+            pairs = self._base // 4 if late else pairs
             return self._settling(pairs, shift=last["shift"], rough=self._is_far(last))
+        if late and last["pairs"] < self._base:
+            return self._settling(last["pairs"] if last["shift"] > 1 else self._base)
         if not self._dense:
             return self._next_of_large(history)
         weight = self._weight(history)
