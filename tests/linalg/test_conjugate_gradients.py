@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mgvi.linalg import Stop, solve
+from mgvi.linalg.conjugate_gradients import gram, mix
 from mgvi.status import Status
 
 
@@ -57,15 +58,29 @@ def test_coupling_needs_fewer_iterations(x64):
     assert used[1] < 0.6 * used[0]
 
 
-def test_coupled_solve_survives_equal_and_zero_right_hand_sides(precision):
+@pytest.mark.parametrize("count", [4, 5])  # factors number by number, and by a library
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_right_hand_sides_that_depend_on_each_other_are_solved_as_others_are(precision, count, seed):
     matrix = jnp.asarray(spread_matrix())
-    b = jnp.asarray(np.random.default_rng(1).normal(size=(5, 120)))
-    b = b.at[1].set(b[0]).at[2].set(0.0).at[4].set(b[0] + b[3])
-    x, report = solve(lambda v: times(v, matrix), b, stop=Stop(1e-4), coupled=True)
-    expected = np.linalg.solve(spread_matrix(), np.asarray(b, float).T).T
-    assert np.all(np.isfinite(x))
-    assert np.max(np.abs(x - expected)) < 1e-2
+    b = np.random.default_rng(seed).normal(size=(count, 120))
+    b[1], b[2] = b[0], 0.0
+    b[4:] = b[0] + b[3]
+    run = jax.jit(lambda b: solve(lambda v: times(v, matrix), b, stop=Stop(1e-4), coupled=True))
+    x, report = run(jnp.asarray(b))
+    expected = np.linalg.solve(spread_matrix(), b.T).T
+    assert np.max(np.abs(x - expected)) < 1e-3
     assert int(report.status.max()) == Status.CONVERGED
+    assert int(report.iterations.max()) < 60
+
+
+def test_products_number_by_number_are_those_of_the_library(monkeypatch):
+    """Which an accelerator makes in one way, a CPU in the other."""
+    rng = np.random.default_rng(0)
+    u, v = ({"a": jnp.asarray(rng.normal(size=(3, 7))), "b": jnp.asarray(rng.normal(size=(3, 2, 5)))} for _ in range(2))
+    matrix = jnp.asarray(rng.normal(size=(3, 3)))
+    expected = gram(u, v), mix(matrix, u)
+    monkeypatch.setattr("mgvi.linalg.conjugate_gradients._is_written_out", lambda count: True)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), (gram(u, v), mix(matrix, u)), expected)
 
 
 def test_right_hand_sides_that_are_zero_take_no_iterations(precision):

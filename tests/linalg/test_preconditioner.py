@@ -60,8 +60,13 @@ def test_block_is_that_of_the_metric_and_its_inverse_is_applied():
     applied = found.apply(b)
     np.testing.assert_allclose(applied["a"] @ block, b["a"], rtol=0.05, atol=0.05)
     np.testing.assert_allclose(applied["s"], b["s"] / diagonal["s"], rtol=1e-6)
-    same, _ = block_preconditioner(mv, diagonal, names, some_entries(LIKE, names, diagonal), thorough=False)
+    chosen = some_entries(LIKE, names, diagonal)
+    same, _ = block_preconditioner(mv, diagonal, names, chosen, inside=GLOBAL)
     np.testing.assert_allclose(_tree.to_rows(same.apply(b)), _tree.to_rows(applied), rtol=1e-3, atol=1e-6)
+    none, block = block_preconditioner(mv, diagonal, names, chosen, inside=0)
+    np.testing.assert_allclose(block, np.diag(np.diag(block)))
+    for name, leaf in none.apply(b).items():
+        np.testing.assert_allclose(leaf, b[name] / diagonal[name], rtol=1e-3, atol=1e-6)
 
 
 def test_largest_entries_are_in_the_block_if_it_is_thorough():

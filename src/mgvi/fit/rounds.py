@@ -55,6 +55,7 @@ class _Knobs(NamedTuple):
     beta: Any  # power of the likelihood
     pairs: Any
     newton: Limits
+    lead: Any  # of a large problem's global latents
 
 
 class _Moved(NamedTuple):
@@ -96,7 +97,10 @@ def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: _Knobs,
     objective = SampledKL(*fixed, knobs.pairs, batch)
     new, (value, scatter), newton_report = minimizer.minimize(objective, mean, knobs.newton)
     finite = jnp.isfinite(value) & (newton_report.status != Status.NOT_FINITE)
-    if inverse is not None:
+    if inverse is None:
+        few = global_sites(problem.static.latent)
+        new = {name: mean[name] + knobs.lead * (x - mean[name]) if name in few else x for name, x in new.items()}
+    else:
         new, mean = (jax.tree.map(lambda m: m[0], back(x[None])) for x in (new, mean))
         scatter = back(scatter)
     step = {name: jnp.mean((x - mean[name]) ** 2) for name, x in new.items()}
@@ -231,7 +235,7 @@ class Rounds:
         """Arguments and options of the program that moves the mean."""
         cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
         limits = Limits(settings.newton_steps, settings.newton_decrement, cg, settings.newton_damping)
-        knobs = numbers(_Knobs(settings.beta, settings.pairs, limits))
+        knobs = numbers(_Knobs(settings.beta, settings.pairs, limits, settings.lead))
         arguments = (self._draws.problem, mean, deviations, inverse, preconditioner, knobs, self._moving)
         size = _tree.size(self._problem.latent) + _tree.size(self._problem.data)
         effort = 2 if not self._draws.dense else int(self._usual * size > _LITTLE)

@@ -45,13 +45,14 @@ PAPER = (
     *(Stage(pairs=1 + k, cg=25 + 75 * k // 10, newton=3 + k, rounds=1) for k in range(1, 11)),
 )
 
-_AT_FIRST = 3  # rounds, at most, that a large problem's whole likelihood has few pairs: scales creep, whatever they are
+_AT_FIRST = 3  # rounds, at most, that a large problem's whole likelihood has few pairs, which do for scales that creep
 _BEYOND = 0.5  # sds that a small problem's mean may be led by where its rounds creep, but not more than five times
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
 _FALLS = 0.01  # decrease of the KL in a round, for each latent, that is much
 _FAR = 0.3  # shift of the mean, in sds, above which a large problem's steps, and a small one's curvature, may be rough:
 _AGREED = 0.15  # that only if the standard error is below this
 _HOVER = 4  # rounds with the most pairs that only tremble
+_LEAD = 1.5  # times the move of a large problem's global latents while there are few pairs: scales creep then
 _LONG = 60  # products for a draw, beyond which a larger preconditioner pays
 _LOST = 2.0  # standard error of a small problem's mean, in sds, beyond which its samples disagree
 _RECYCLED = 3  # rounds that a large problem's preconditioner is used for again
@@ -88,6 +89,7 @@ class Settings:
     # averaged; 0: that at the mean.
     spread: int = 0
     rough: bool = False  # a small problem's curvature from a few points of those only
+    lead: float = 1.0  # how far a large problem's global latents go, in terms of how far the KL wants them to
     # For problems whose metric is a matrix: weight of the new deviations against the last round's, if those have the
     # same keys; above 1, of the mean's move instead.
     weight: float = 1.0
@@ -170,6 +172,8 @@ class Automatic:
         self._latents = latents
         self._overdetermined = data > latents
         self._dense = spread is not None
+        # Power of the likelihood in the first round.
+        self._start = 1e-4 if self._dense or self._overdetermined else 1e-2
         self._spread = min(spread or self._base, self._base)
         self._cg = min(10 * latents + 20, 2000)
 
@@ -181,12 +185,12 @@ class Automatic:
         never = begin > 0 and history[begin - 1]["beta"] == 1
         late = (weak or begin > 0) and not never
         history = history[begin:]
-        step = self._next(history, late) if history else self._tempering(1e-4)
+        step = self._next(history, late) if history else self._tempering(self._start)
         if self._dense and history:
             if never and history[-1]["beta"] == 1 and all(map(self._is_lost, history[-2:])):
                 return Status.NO_DESCENT
             if not never and self._is_astray(history) and (not late or history[-1]["beta"] == 1):
-                return replace(self._tempering(1e-4), centre=False, weight=1.0, restart=True)
+                return replace(self._tempering(self._start), centre=False, weight=1.0, restart=True)
         if not self._dense and isinstance(step, Settings):
             thorough = any(record["draw_cg"] > _LONG for record in history)
             recycle = thorough == _last(history, "thorough", False) and _rests(history)
@@ -359,5 +363,6 @@ class Automatic:
             rough=rough,
             precondition=not self._dense,
             probes=_ROUGH_PROBES if pairs == self._first else Settings.probes,
+            lead=_LEAD if pairs == self._first and not self._dense else 1.0,
             weight=weight,
         )

@@ -19,6 +19,8 @@ from jax import lax
 from mgvi import _tree
 from mgvi.status import Status
 
+_DEPENDS = 32  # roundings: so little of a right-hand side, squared, that is not a sum of others is rounding itself
+_FEW = 4  # right-hand sides whose factors, and on accelerators products, are made number by number
 _WINDOW = 4  # iterations over which the decrease of the energy is judged
 
 
@@ -180,11 +182,9 @@ def _run_coupled(mv, x0, r, stop, goal, used, precondition):
 
     def orthonormal(w, z):
         """w = q r with q orthonormal in the preconditioned product; z = P w is carried along."""
-        first = _cholesky(gram(w, z))
-        inverse = _triangular_inverse(first)
+        first, inverse = _factors(gram(w, z))
         w, z = mix(inverse, w), mix(inverse, z)
-        second = _cholesky(gram(w, z))  # again: one pass is not orthogonal to rounding
-        inverse = _triangular_inverse(second)
+        second, inverse = _factors(gram(w, z))  # again: one pass is not orthogonal to rounding
         return mix(inverse, w), mix(inverse, z), (first @ second).T  # rows mix: w_old = total @ w
 
     z = precondition(r)
@@ -203,7 +203,7 @@ def _run_coupled(mv, x0, r, stop, goal, used, precondition):
 
     def step(state):
         a_s = mv(state.s)
-        factor = _triangular_inverse(_cholesky(gram(state.s, a_s)))
+        _, factor = _factors(gram(state.s, a_s))
         inverse = factor.T @ factor
         weights = inverse @ state.c
         w = _tree.subtract(state.q, mix(inverse, a_s))
@@ -225,6 +225,9 @@ def _run_coupled(mv, x0, r, stop, goal, used, precondition):
 
 def gram(u, v) -> jax.Array:
     """Inner products of all pairs of two stacks."""
+    if _is_written_out(jax.tree.leaves(u)[0].shape[0]):
+        product = lambda a, b: _matrix([[jnp.sum(one * other) for other in b] for one in a])
+        return sum(jax.tree.leaves(jax.tree.map(product, u, v)), start=jnp.zeros(()))
     products = jax.tree.map(
         lambda a, b: jnp.matmul(
             a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1).T, precision=lax.Precision.HIGHEST
@@ -248,15 +251,49 @@ def _scaled(factors, stack):
 
 def mix(matrix: jax.Array, stack):
     """Row i of the result is the sum of matrix[i, j] times entry j of the stack."""
-    return jax.tree.map(lambda a: jnp.tensordot(matrix, a, axes=1, precision=lax.Precision.HIGHEST), stack)
+    count = matrix.shape[0]
+    if not _is_written_out(count):
+        return jax.tree.map(lambda a: jnp.tensordot(matrix, a, axes=1, precision=lax.Precision.HIGHEST), stack)
+    row = lambda i, a: sum((matrix[i, j] * a[j] for j in range(1, count)), start=matrix[i, 0] * a[0])
+    return jax.tree.map(lambda a: jnp.stack([row(i, a) for i in range(count)]), stack)
 
 
-def _cholesky(square):
-    """Cholesky factor of a Gram matrix that may have lost rank: a shift at the level of rounding keeps it positive."""
-    limits = jnp.finfo(square.dtype)
-    shift = 4 * limits.eps * jnp.trace(square) + limits.tiny
-    return jnp.linalg.cholesky(0.5 * (square + square.T) + shift * jnp.eye(square.shape[0], dtype=square.dtype))
+def _factors(square):
+    """F with F F^T the Gram matrix, and an inverse of F that is zero along what depends on other rows to rounding.
+
+    Rounding, made as long as all else, would otherwise go on as a direction of its own.
+    """
+    count, least = square.shape[0], _DEPENDS * jnp.finfo(square.dtype).eps
+    square = 0.5 * (square + square.T)
+    if count > _FEW:
+        scale = jnp.sqrt(jnp.maximum(jnp.diag(square), 0.0))
+        unit = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1.0), 0.0)
+        values, vectors = jnp.linalg.eigh(unit[:, None] * square * unit)
+        root = jnp.sqrt(jnp.where(values > least, values, 0.0))
+        over = jnp.where(root > 0, 1 / jnp.where(root > 0, root, 1.0), 0.0)
+        return scale[:, None] * vectors * root, (vectors * over).T * unit
+    zero = jnp.zeros((), square.dtype)
+    factor: list[list[Any]] = [[zero] * count for _ in range(count)]
+    inverse: list[list[Any]] = [[zero] * count for _ in range(count)]
+    for j in range(count):  # Cholesky's factor, and its inverse row by row
+        rest = square[j, j] - sum(factor[j][m] ** 2 for m in range(j))
+        is_new = rest > least * square[j, j]
+        factor[j][j] = jnp.where(is_new, jnp.sqrt(jnp.where(is_new, rest, 1.0)), 0.0)
+        inverse[j][j] = jnp.where(is_new, 1 / jnp.where(is_new, factor[j][j], 1.0), 0.0)
+        for i in range(j + 1, count):
+            factor[i][j] = (square[i, j] - sum(factor[i][m] * factor[j][m] for m in range(j))) * inverse[j][j]
+        for m in range(j):
+            inverse[j][m] = -inverse[j][j] * sum(factor[j][n] * inverse[n][m] for n in range(m, j))
+    return _matrix(factor), _matrix(inverse)
 
 
-def _triangular_inverse(factor):
-    return jax.scipy.linalg.solve_triangular(factor, jnp.eye(factor.shape[0], dtype=factor.dtype), lower=True)
+def _is_written_out(count):
+    """Whether products of so many right-hand sides are made number by number.
+
+    On an accelerator a call of a library for each of them takes several times as long as they do.
+    """
+    return count <= _FEW and jax.default_backend() != "cpu"
+
+
+def _matrix(rows):
+    return jnp.stack([jnp.stack(row) for row in rows])

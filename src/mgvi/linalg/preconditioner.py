@@ -9,6 +9,7 @@ gradients would find them last, or never.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -105,12 +106,12 @@ def block_preconditioner(
     diagonal: dict[str, Any],
     names: tuple[str, ...],
     chosen: dict[str, Any] | None = None,
-    thorough: Any = True,
+    inside: Any = None,
 ) -> tuple[Preconditioner, Any]:
     """The diagonal of a metric for most entries, its block for few; also the block of the sites `names`.
 
     `mv` is the product with the metric, of a stack of vectors; `chosen` are entries of other sites that are in the
-    block too. If not `thorough`, theirs are the diagonal's, and hardly any products are made for them.
+    block too. Products are made for the first `inside` entries only, or for all; others have the diagonal there too.
     """
     chosen = chosen or {}
     few = {name: diagonal[name] for name in names}
@@ -127,12 +128,14 @@ def block_preconditioner(
         products = _rows(mv(_placed(units, few, chosen, none)), few, chosen)
         return lax.dynamic_update_slice_in_dim(block, products, i * _COLUMNS, 0)
 
-    groups = -(-jnp.where(thorough, size, first) // _COLUMNS)
-    block = lax.fori_loop(0, groups, add, jnp.pad(jnp.diag(known), ((0, _COLUMNS), (0, 0))))[:size]
+    inside = size if inside is None else inside
+    block = lax.fori_loop(0, -(-inside // _COLUMNS), add, jnp.pad(jnp.diag(known), ((0, _COLUMNS), (0, 0))))[:size]
     block = 0.5 * (block + block.T)
-    inside = jnp.asarray(thorough) | (jnp.arange(size) < first)
-    block = jnp.where(inside[:, None] & inside, block, jnp.diag(known))
-    return Preconditioner(many, _inverse(block), chosen), block[:first, :first]
+    made = jnp.arange(size) < inside
+    block = jnp.where(made[:, None] & made, block, jnp.diag(known))
+    # Entries that are not inside have the diagonal: a much smaller matrix will do then.
+    inverse = lax.cond(inside > first, _inverse, partial(_inverse_of_first, count=first), block)
+    return Preconditioner(many, inverse, chosen), block[:first, :first]
 
 
 def _inverse(block):
@@ -142,6 +145,12 @@ def _inverse(block):
     floor = 10 * jnp.finfo(block.dtype).eps * values[-1]
     scaled = vectors / root[:, None]
     return jnp.matmul(scaled / jnp.maximum(values, floor), scaled.T, precision=lax.Precision.HIGHEST)
+
+
+def _inverse_of_first(block, count):
+    """The inverse of a block that is diagonal but for its first entries."""
+    inverse = jnp.diag(1 / jnp.diag(block))
+    return inverse.at[:count, :count].set(_inverse(block[:count, :count])) if count else inverse
 
 
 def sub_blocks(block: Any, like: dict[str, Any]) -> dict[str, Any]:

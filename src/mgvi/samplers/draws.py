@@ -70,9 +70,9 @@ def _diagonal(problem, mean, seed, known, beta, free, probes):
 
 
 @jax.jit
-def _preconditioner(problem, mean, diagonal, chosen, known, beta, free, thorough):
+def _preconditioner(problem, mean, diagonal, chosen, known, beta, free, inside):
     metric = tempered_metric(problem, mean, known, beta, free)
-    return block_preconditioner(metric.mv_stack, diagonal, global_sites(problem.static.latent), chosen, thorough)
+    return block_preconditioner(metric.mv_stack, diagonal, global_sites(problem.static.latent), chosen, inside)
 
 
 @partial(jax.jit, static_argnames="sampler")
@@ -204,7 +204,7 @@ class Draws:
         """An approximate inverse of the metric, for the solves at a mean, and the metric's block of global sites.
 
         `diagonal` is the metric's, if it is known. If `thorough`, the latents with the largest diagonal are in the
-        block too.
+        block too; if not, and while the likelihood comes in, a block would cost more than it saves.
         """
         diagonal = self.diagonal(mean, beta, known) if diagonal is None else diagonal
         names = global_sites(self.problem.latent)
@@ -213,7 +213,9 @@ class Draws:
             chosen = some_entries(self.problem.latent, names, diagonal)
         elif jax.default_backend() == "cpu":  # room for them: there it is compilation that takes long
             chosen = some_entries(self.problem.latent, names)
-        arguments = (mean, diagonal, chosen, known or {}, number(beta), self.free, np.asarray(thorough))
+        few = _tree.size({name: self.problem.latent[name] for name in names})
+        inside = few + _tree.size(chosen) if thorough else few if beta == 1 else 0
+        arguments = (mean, diagonal, chosen, known or {}, number(beta), self.free, number(inside))
         return self.problem.static.compiled.call(_preconditioner, self.problem, *arguments)
 
     def draw(
