@@ -79,9 +79,9 @@ def _preconditioner(problem, mean, diagonal, chosen, known, beta, free, inside):
 def _draw(problem, mean, keys, start, given, count, stop, preconditioner, known, beta, free, *, sampler):
     """A deviation for each of the first `count` keys, the first `given` of them from a start; then zeros."""
     metric = tempered_metric(problem, mean, known, beta, free)
-    b, eta = sampler.excite(metric, keys)
+    b, eta = sampler.excite(metric, keys, count)
     begin = _tree.where_first(given, start, eta)
-    b, begin = (_tree.where_first(count, stack, _tree.zeros(stack)) for stack in (b, begin))
+    begin = _tree.where_first(count, begin, _tree.zeros(begin))
     solution, report = sampler.solve(metric, b, begin, stop, preconditioner)
     return _tree.multiply(free, solution), report
 

@@ -49,14 +49,19 @@ class MGVI:
         """One deviation for each key, stacked; the same key gives the same noise whatever the metric."""
         return self.solve(metric, *self.excite(metric, keys), stop)
 
-    def excite(self, metric: FisherMetric, keys: jax.Array) -> tuple[Any, Any]:
-        """Right-hand sides R^T n + eta, one a key, and the prior draws eta to start from."""
+    def excite(self, metric: FisherMetric, keys: jax.Array, count: Any = None) -> tuple[Any, Any]:
+        """Right-hand sides R^T n + eta, one for each of the first `count` keys, and the prior draws eta to start from."""
 
-        def one(key):
-            noise, eta = metric.noise(key)
-            return _tree.add(metric.rmatvec(noise), eta), eta
+        def add(i, stacks):
+            noise, eta = metric.noise(keys[i])
+            both = _tree.add(metric.rmatvec(noise), eta), eta
+            return jax.tree.map(lambda stack, x: stack.at[i].set(x), stacks, both)
 
-        return jax.lax.map(one, keys)  # one by one: random numbers for all of them would take the most memory
+        none = jax.tree.map(lambda leaf: jnp.zeros((keys.shape[0], *leaf.shape), leaf.dtype), metric.latent)
+        count = keys.shape[0] if count is None else jnp.minimum(count, keys.shape[0])
+        return jax.lax.fori_loop(
+            0, count, add, (none, none)
+        )  # random numbers for all at once would take the most memory
 
     def solve(
         self, metric: FisherMetric, b: Any, start: Any, stop: Stop, preconditioner: Any = None
@@ -87,7 +92,7 @@ class Point:
         """Deviations that are zero, one a key."""
         return self.solve(metric, *self.excite(metric, keys), stop)
 
-    def excite(self, metric: FisherMetric, keys: jax.Array) -> tuple[Any, Any]:
+    def excite(self, metric: FisherMetric, keys: jax.Array, count: Any = None) -> tuple[Any, Any]:
         """Zeros, one a key."""
         zero = jax.tree.map(lambda leaf: jnp.zeros((keys.shape[0], *leaf.shape), leaf.dtype), metric.latent)
         return zero, zero
