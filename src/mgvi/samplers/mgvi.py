@@ -50,7 +50,7 @@ class MGVI:
         return self.solve(metric, *self.excite(metric, keys), stop)
 
     def excite(self, metric: FisherMetric, keys: jax.Array, count: Any = None) -> tuple[Any, Any]:
-        """Right-hand sides R^T n + eta, one for each of the first `count` keys, and the prior draws eta to start from."""
+        """Right-hand sides R^T n + eta, one for each of the first `count` keys, and prior draws eta to start from."""
 
         def add(i, stacks):
             noise, eta = metric.noise(keys[i])
