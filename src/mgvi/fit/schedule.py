@@ -45,7 +45,7 @@ PAPER = (
     *(Stage(pairs=1 + k, cg=25 + 75 * k // 10, newton=3 + k, rounds=1) for k in range(1, 11)),
 )
 
-_AT_FIRST = 3  # rounds, at most, that a large problem's whole likelihood has few pairs, which do for scales that creep
+_AT_FIRST = 2  # rounds, at most, that a large problem's whole likelihood has few pairs, which do for scales that creep
 _BEYOND = 0.5  # sds that a small problem's mean may be led by where its rounds creep, but not more than five times
 _CHANGING = 0.1  # relative change of a large problem's deviations above which more of them are not worth their while
 _FALLS = 0.01  # decrease of the KL in a round, for each latent, that is much
