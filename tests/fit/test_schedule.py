@@ -78,7 +78,7 @@ def test_coordinates_of_a_weak_prior_are_entered_with_the_whole_likelihood_and_f
     still = plan().next([first, whole, {**few, "shift": 3.0}])
     assert still.pairs == enters.pairs and still.centre and still.spread == 0
     near = plan().next([first, whole, {**few, "shift": 0.5}])
-    assert near.pairs > enters.pairs and near.centre and near.spread > 0
+    assert near.pairs > enters.pairs and near.centre and near.spread > 0 and near.bounded
     # Where they fail too, the latents themselves must do.
     lost = {**few, "newton_status": int(Status.NO_DESCENT), "decrement": 5.0}
     anew = plan().next([first, whole, lost])

@@ -258,7 +258,7 @@ class Rounds:
         self._prepare(like, None, state.mean, settings)
         room = (_FEW if settings.rough else None, settings.spread)
         curvature = self._draws.curvature(state.mean, settings.beta, spread, *room)
-        if state.block and settings.spread:
+        if state.block and settings.spread and (settings.bounded or not (settings.centre and state.coordinates)):
             # An average over wide deviations may come out flat along some direction by chance, and samples that went
             # far along it would tell nothing of the way back.
             curvature = at_least(curvature, state.block["metric"] / _GROWTH)

@@ -84,6 +84,7 @@ class Settings:
     thorough: bool = False  # precondition the latents that data know best by a matrix too
     recycle: bool = False  # the preconditioner of the last round, and its coordinates
     centre: bool = False  # adapt the coordinates of sites whose scale depends on other latents
+    bounded: bool = False  # a small problem's deviations grow by a factor of two at most in coordinates, too
     restart: bool = False  # begin anew, from the prior
     # Pairs of the last round over which a small problem's curvature, or the information of a large problem's data, is
     # averaged; 0: that at the mean.
@@ -207,7 +208,7 @@ class Automatic:
         comes in, only the latents themselves will do. In terms of these, scales stay wherever they got to. The way from
         there may be long, and averaged Hessians of few pairs come out flat on it.
         """
-        return replace(step, centre=True, spread=step.spread if step.pairs >= self._base else 0)
+        return replace(step, centre=True, bounded=True, spread=step.spread if step.pairs >= self._base else 0)
 
     def _next(self, history, late: bool) -> Settings | Status:
         last = history[-1]
