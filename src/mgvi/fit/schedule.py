@@ -215,8 +215,7 @@ class Automatic:
         if last["beta"] < 1:
             return self._tempering(min(1.0, last["beta"] * self._factor(last)))
         if not last["measure_noise"]:  # the first round with the whole likelihood
-            pairs = self._base if self._dense else self._first
-            pairs = self._base // 4 if late else pairs
+            pairs = self._base // 4 if late else self._base if self._dense else self._first
             return self._settling(pairs, shift=last["shift"], rough=self._is_far(last))
         if late and last["pairs"] < self._base:
             return self._settling(last["pairs"] if last["shift"] > 1 else self._base)

@@ -59,9 +59,8 @@ class MGVI:
 
         none = jax.tree.map(lambda leaf: jnp.zeros((keys.shape[0], *leaf.shape), leaf.dtype), metric.latent)
         count = keys.shape[0] if count is None else jnp.minimum(count, keys.shape[0])
-        return jax.lax.fori_loop(
-            0, count, add, (none, none)
-        )  # random numbers for all at once would take the most memory
+        # One by one: random numbers for all of them would take the most memory.
+        return jax.lax.fori_loop(0, count, add, (none, none))
 
     def solve(
         self, metric: FisherMetric, b: Any, start: Any, stop: Stop, preconditioner: Any = None
