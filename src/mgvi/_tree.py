@@ -43,6 +43,11 @@ def zeros(like):
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
 
 
+def shapes_of_stack(like, count: int):
+    """Shapes and dtypes of a stack of trees."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), like)
+
+
 def add(a, b):
     """Sum of two trees."""
     return jax.tree.map(operator.add, a, b)

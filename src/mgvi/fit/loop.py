@@ -20,9 +20,11 @@ from mgvi import _tree
 from mgvi._program import number
 from mgvi.errors import FitError, MgviWarning
 from mgvi.fit.checkpoint import Checkpoint
+from mgvi.fit.large import DRAWING, MOVING, LargeRounds
 from mgvi.fit.progress import Progress
-from mgvi.fit.rounds import DRAWING, MOVING, Rounds, State
+from mgvi.fit.rounds import State
 from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
+from mgvi.fit.small import SmallRounds
 from mgvi.minimizers import NewtonCG
 from mgvi.posterior import Posterior, default_samples, prepare
 from mgvi.problem import Problem
@@ -139,10 +141,12 @@ class _Fit:
         moving = {n: number(float(n not in constants)) for n in problem.latent}
         first = self._plan.next([])
         batch = min(keys_at_once(problem), self._plan.at_once)
-        draws = self._draws = Draws(problem, sampler, batch, self._drawn, None if schedule == "auto" else False)
-        self._rounds = Rounds(problem, sampler, NewtonCG(), draws, moving, self._plan)
+        draws = Draws(problem, sampler, batch, self._drawn, None if schedule == "auto" else False)
+        kind = SmallRounds if draws.dense else LargeRounds
+        self._rounds = kind(problem, sampler, NewtonCG(), draws, moving, self._plan)
         self.history: list[dict] = []
-        self.state = self._rounds.start(draws.keys(seed, _SETTLE, first.pairs if isinstance(first, Settings) else 1))
+        pairs = first.pairs if isinstance(first, Settings) else 1
+        self.state = self._rounds.start(self._rounds.keys(seed, _SETTLE, pairs))
         self.settings = {
             "seed": seed,
             "schedule": schedule if isinstance(schedule, str) else [vars(stage) for stage in schedule],
@@ -189,8 +193,7 @@ class _Fit:
         compiled = self._problem.static.compiled
         start, before = time.perf_counter(), compiled.seconds
         stream = _FRESH + len(self.history) if settings.fresh else _SETTLE
-        # Of a large problem always the most that there may be, so that nothing is compiled anew for more of them.
-        keys = self._draws.keys(self._seed, stream, settings.pairs if self._draws.dense else self._plan.most)
+        keys = self._rounds.keys(self._seed, stream, settings.pairs)
         for shrink in _SHRINKS:
             new, record = self._rounds.run(keys, settings, shrink)
             if record["finite"] and not self._plan.is_stuck(record):
@@ -246,19 +249,17 @@ class _Fit:
         return result
 
     def _posterior(self, deviations, status, history, final=False) -> Posterior:
-        spread, known, thorough = None, None, False
+        found = {}
         if self.history:
             last = Settings(**{f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)})
-            small, thorough = self._draws.dense, last.thorough
-            spread = self._rounds.spread(self.state, last) if small else None
-            known = None if small else self._rounds.information(self.state, last) if final else self.state.known
+            found = self._rounds.approximation(last, final)
         return Posterior(
             self._problem.in_coordinates(self.state.coordinates or {}),
             self.state.mean,
             deviations,
             history=history,
             status=status,
-            approximation=InverseMetric(self._sampler, self._drawn, spread, known, thorough),
+            approximation=InverseMetric(self._sampler, self._drawn, **found),
         )
 
 

@@ -86,20 +86,27 @@ def _draw(problem, mean, keys, start, given, count, stop, preconditioner, known,
     return _tree.multiply(free, solution), report
 
 
+@partial(jax.jit, static_argnames="count")
+def _room(like, *, count):
+    return _tree.zeros(_tree.shapes_of_stack(like, count))
+
+
 @partial(jax.jit, static_argnames="size")
-def _batch(stack, first, *, size):
+def _taken(stack, first, *, size):
     return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), stack)
 
 
-@partial(jax.jit, static_argnames="length")
-def _joined(parts, *, length):
-    """Stacks one after the other, cut or filled up with zeros to a length."""
+@partial(jax.jit, donate_argnums=0)
+def _put(room, old, new, first, count):
+    """Deviations in place of old ones; also, by site, sums over the first `count` of mean squares, and of changes."""
+    counts = jnp.arange(jax.tree.leaves(new)[0].shape[0]) < count
 
-    def join(*leaves):
-        whole = jnp.concatenate(leaves)[:length]
-        return jnp.pad(whole, [(0, length - whole.shape[0]), *((0, 0),) * (whole.ndim - 1)])
+    def squares(stack):
+        means = {name: jnp.mean(d * d, axis=tuple(range(1, d.ndim))) for name, d in stack.items()}
+        return {name: jnp.sum(jnp.where(counts, x, 0.0)) for name, x in means.items()}
 
-    return jax.tree.map(join, *parts)
+    room = jax.tree.map(lambda all, some: jax.lax.dynamic_update_slice_in_dim(all, some, first, 0), room, new)
+    return room, (squares(new), squares(_tree.subtract(new, old)))
 
 
 class Draws:
@@ -195,6 +202,10 @@ class Draws:
         """The information of a large problem's data averaged over the first deviations, for `known` below."""
         return self.problem.static.compiled.call(_averaged, self.problem, mean, deviations, number(count))
 
+    def information_like(self, mean, deviations) -> dict[str, Any]:
+        """Shapes and dtypes of that information."""
+        return _averaged.eval_shape(self.problem, mean, deviations, number(1))
+
     def diagonal(self, mean, beta=1.0, known=None, probes=_PROBES, seed=0) -> Any:
         """An estimate of the diagonal of the metric at a mean."""
         arguments = (mean, number(seed), known or {}, number(beta), self.free, number(probes))
@@ -207,6 +218,14 @@ class Draws:
         block too; if not, and while the likelihood comes in, a block would cost more than it saves.
         """
         diagonal = self.diagonal(mean, beta, known) if diagonal is None else diagonal
+        arguments = self._preconditioning(mean, beta, known, diagonal, thorough)
+        return self.problem.static.compiled.call(_preconditioner, *arguments)
+
+    def preconditioner_like(self, mean, known=None) -> Preconditioner:
+        """Shapes and dtypes of a preconditioner, given those of what it depends on."""
+        return _preconditioner.eval_shape(*self._preconditioning(mean, 1.0, known, self.problem.latent, False))[0]
+
+    def _preconditioning(self, mean, beta, known, diagonal, thorough):
         names = global_sites(self.problem.latent)
         chosen = {}
         if thorough:
@@ -215,36 +234,46 @@ class Draws:
             chosen = some_entries(self.problem.latent, names)
         few = _tree.size({name: self.problem.latent[name] for name in names})
         inside = few + _tree.size(chosen) if thorough else few if beta == 1 else 0
-        arguments = (mean, diagonal, chosen, known or {}, number(beta), self.free, number(inside))
-        return self.problem.static.compiled.call(_preconditioner, self.problem, *arguments)
+        return self.problem, mean, diagonal, chosen, known or {}, number(beta), self.free, number(inside)
 
-    def draw(
-        self, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None, count=None, start=None, given=0
-    ) -> tuple[Any, Report]:
-        """Deviations of a large problem from the metric at a mean: one for each of the first `count` keys, then zeros.
+    def draw(self, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None) -> tuple[Any, Report]:
+        """Deviations of a large problem from the metric at a mean, one for each key.
 
-        `known` is information of data that takes the place of that at the mean. The first `given` of the deviations in
-        `start`, one a key, are those that a similar metric gave.
+        `known` is information of data that takes the place of that at the mean.
         """
-        length = len(keys)
-        count, size = length if count is None else count, min(self._batch, length)
+        count = len(keys)
+        fixed = (mean, keys, stop, beta, known, preconditioner)
+        deviations, reports, _ = self.redraw(self.room(mean, count), 0, count, *fixed)
+        report = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *jax.device_get(reports))
+        whole = jax.tree.leaves(deviations)[0].shape[0] == count
+        return deviations if whole else {name: d[:count] for name, d in deviations.items()}, report
+
+    def redraw(
+        self, room, given: int, count: int, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None
+    ) -> tuple[Any, list[Report], list[Any]]:
+        """Deviations for the first `count` keys, in the place of those that are in a room, which is used up.
+
+        The first `given` of these are those that a similar metric gave, where solves start. Also a report for each
+        batch of keys, and the sums over it, by site, of the mean squares of its deviations and of their changes.
+        """
+        size = min(self._batch, len(keys))
         keys = _filled(keys, size)
         call = self.problem.static.compiled.call
-        parts = []
+        reports, squares = [], []
         for first in range(0, count, size):
-            some = call(_batch, (keys, start), number(first), size=size) if len(keys) > size else (keys, start)
-            some = (some[0], self._nowhere(size)) if start is None else some
-            some = (*some, number(max(given - first, 0)), number(count - first))
+            some, old = call(_taken, (keys, room), number(first), size=size)
+            counts = number(max(given - first, 0)), number(count - first)
             rest = (numbers(stop), preconditioner, known or {}, number(beta), self.free)
-            parts.append(call(_draw, self.problem, mean, *some, *rest, sampler=self._sampler))
-        deviations, reports = zip(*parts, strict=True)
-        if len(parts) > 1 or size != length:
-            deviations = [call(_joined, deviations, length=length)]
-        return deviations[0], jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *reports)
+            new, report = call(_draw, self.problem, mean, some, old, *counts, *rest, sampler=self._sampler)
+            room, both = call(_put, room, old, new, number(first), counts[1])
+            reports.append(report)
+            squares.append(both)
+        return room, reports, squares
 
-    def _nowhere(self, size):
-        """A start that means nothing; not kept, as it would fill memory."""
-        return {name: jnp.zeros((size, *leaf.shape), leaf.dtype) for name, leaf in self.problem.latent.items()}
+    def room(self, mean, count: int) -> dict[str, Any]:
+        """Zeros in the place of so many deviations of a large problem from a mean, in whole batches."""
+        batch = min(self._batch, count)
+        return self.problem.static.compiled.call(_room, mean, count=-(-count // batch) * batch)
 
     def only_free(self, deviations):
         """Deviations without those of sites that have none."""

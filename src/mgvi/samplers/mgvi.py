@@ -108,5 +108,10 @@ def with_partners(deviations: Any, antithetic: bool) -> Any:
     """All deviations of a round: those that were drawn and, if antithetic, their negatives."""
     if not antithetic:
         return deviations
-    # NumPy stays NumPy: on the host there is nothing to compile.
-    return jax.tree.map(lambda d: (np if isinstance(d, np.ndarray) else jnp).concatenate([d, -d]), deviations)
+    on_host = all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(deviations))
+    return jax.tree.map(lambda d: np.concatenate([d, -d]), deviations) if on_host else _with_negatives(deviations)
+
+
+@jax.jit
+def _with_negatives(deviations):
+    return jax.tree.map(lambda d: jnp.concatenate([d, -d]), deviations)

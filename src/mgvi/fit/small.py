@@ -1,0 +1,136 @@
+"""Rounds of small problems, whose metric is a matrix.
+
+A mean, the last deviations, keys and settings come in; the new mean, its deviations and how far both went go out.
+It must not know why the settings are what they are.
+"""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from mgvi import _tree
+from mgvi.fit.rounds import Rounds, Squares, State, located, measured_by
+from mgvi.fit.schedule import Settings
+from mgvi.linalg import at_least, sub_blocks
+from mgvi.samplers import with_partners
+
+_AT_ONCE = 125_000  # numbers of the pairs that are taken together: as many as stay in the cache of a CPU
+_LITTLE = 50_000  # numbers of the pairs: so few that any program for them is fast
+_TURNED = 256  # latents of a site up to which sums of them may be coordinates
+_FEW = 16  # points for a curvature that need not be precise
+_GROWTH = 4.0  # times the variance of the last round: the most that deviations get in the next
+
+
+class SmallRounds(Rounds):
+    """Draws exactly, from the Hessian averaged over the last round's deviations, or the Fisher metric at the mean."""
+
+    def _size(self) -> int:
+        return _tree.size(self._problem.latent) + _tree.size(self._problem.data)
+
+    def _batch(self) -> int:
+        return min(self._plan.fewest, 2 ** int(math.log2(max(_AT_ONCE // self._size(), 1))))
+
+    def _effort(self) -> int:
+        return int(self._plan.at_once * self._size() > _LITTLE)
+
+    def keys(self, seed: int, stream: int, pairs: int) -> Any:
+        """As many as there are pairs."""
+        return self._draws.keys(seed, stream, pairs)
+
+    def start(self, keys) -> State:
+        """The prior."""
+        mean = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in self._problem.latent.items()}
+        deviations = _tree.from_rows(self._draws.white(keys), self._problem.latent)
+        few = [name for name, leaf in self._problem.latent.items() if _tree.size(leaf) <= _TURNED]
+        return State(mean, deviations, mean, self._start_coordinates(mean, few), pairs=len(keys))
+
+    def approximation(self, settings: Settings, final: bool) -> dict[str, Any]:
+        """The deviations to average a curvature over."""
+        return {"spread": self._spread(self.state, settings)}
+
+    def _round(self, keys, settings, shrink):
+        state = self.start(keys) if settings.restart else self.state
+        state = self._recentred(state) if settings.centre and state.block else state
+        self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
+        spread = self._spread(state, settings)
+        if spread is not None:
+            spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
+        size, dtype = _tree.size(state.mean), jax.tree.leaves(state.mean)[0].dtype
+        like = _tree.shapes_of_stack(state.mean, self._plan.most), jax.ShapeDtypeStruct((size, size), dtype)
+        self._prepare(state.mean, *like, None, settings)  # while deviations are drawn
+        room = (_FEW if settings.rough else None, settings.spread)
+        curvature = self._draws.curvature(state.mean, settings.beta, spread, *room)
+        if state.block and settings.spread and (settings.bounded or not (settings.centre and state.coordinates)):
+            # An average over wide deviations may come out flat along some direction by chance, and samples that went
+            # far along it would tell nothing of the way back.
+            curvature = at_least(curvature, state.block["metric"] / _GROWTH)
+        new = self._draws.colour(curvature, keys)
+        new = {name: d * d.dtype.type(shrink) for name, d in new.items()}
+        old: Any = state.deviations
+        weight = settings.weight
+        if settings.fresh or state.pairs != len(keys):
+            old, weight = new, max(weight, 1.0)  # other keys: nothing to compare with
+        drawn, share = new, min(weight, 1.0)
+        deviations = {name: (old[name] + share * (d - old[name])).astype(d.dtype) for name, d in new.items()}
+        metric = self._draws.metric(curvature, self._moving)
+        inverse = metric.inverse.astype(jax.tree.leaves(deviations)[0].dtype)
+        padded = _tree.filled(deviations, self._plan.most)  # one program for any number of pairs
+        mean, pairs, moved = _tree.on_host(self._minimized(state.mean, padded, inverse, None, settings))
+        pairs = {name: g[: len(keys)] for name, g in pairs.items()}
+        finite = moved.finite and all(np.all(np.isfinite(x)) for x in jax.tree.leaves((mean, deviations)))
+        beyond, move, along = self._extrapolate(state, mean, deviations, weight)
+        moves = metric.solve({name: g - g.mean(axis=0) for name, g in pairs.items()})
+        count = len(keys)
+        ahead = _tree.subtract(drawn, old)  # where the deviations would have gone with their whole weight
+        squares = Squares(*map(_mean_squares, (deviations, moves, ahead)))
+        measured = measured_by(moved.step, squares, count)._replace(along=along)
+        state = State(beyond, deviations, move, state.coordinates, {"metric": curvature}, pairs=count)
+        return state, [], moved._replace(finite=finite), measured
+
+    def _recentred(self, state):
+        """The state in the best coordinates, as far as the last round's curvature tells them."""
+        if not state.coordinates:
+            return state
+        problem = self._problem.in_coordinates(state.coordinates)
+        mean, logs = _tree.on_host(self._problem.static.compiled.call(located, problem, state.mean, effort=0))
+        blocks = sub_blocks(state.block["metric"], self._problem.latent)
+        coordinates = {}
+        for name, at in state.coordinates.items():
+            site = self._problem.static.scaled[name]
+            if "basis" in at:
+                best = site.turned(np.linalg.inv(blocks[name]), np)
+            else:
+                best = {"power": np.asarray(site.power(np.diag(blocks[name]).reshape(site.shape)))}
+            coordinates[name] = {
+                "origin": logs[name],
+                **{kind: x.astype(logs[name].dtype) for kind, x in best.items()},
+            }
+        return state._replace(mean=mean, coordinates=coordinates)
+
+    def _extrapolate(self, state, mean, deviations, weight):
+        """The mean, beyond it where a weight above 1 asks for that, the move, and how it compares with the last one."""
+        old, last = state.mean, state.move
+        move = {n: (new - old[n]) / _entry_spread(deviations[n]) for n, new in mean.items()}
+        size = sum(float(np.sum(m * m)) for m in last.values()) or 1.0
+        cosine = sum(float(np.sum(m * last[n])) for n, m in move.items()) / size
+        square = sum(float(np.sum(m * m)) for m in move.values()) / size
+        beyond = {n: (old[n] + max(weight, 1.0) * (new - old[n])).astype(old[n].dtype) for n, new in mean.items()}
+        return beyond, move, (cosine, square)
+
+    def _spread(self, state: State, settings: Settings) -> Any:
+        """The deviations to average a curvature over: some of the last round's, or None for that at the mean."""
+        if not settings.spread or state.deviations is None:
+            return None
+        some = {name: d[: settings.spread] for name, d in state.deviations.items()}
+        return with_partners(some, self._sampler.antithetic)
+
+
+def _mean_squares(stack):
+    return {name: np.mean(d * d) for name, d in stack.items()}
+
+
+def _entry_spread(deviations):
+    spread = np.sqrt(np.mean(deviations * deviations, axis=0))
+    return np.where(spread > 0, spread, 1.0)
