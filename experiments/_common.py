@@ -116,11 +116,23 @@ def infer(
     seed: int,
     progress: bool = True,
     trace_samples: int | None = None,
+    warm: bool = False,
     **options: Any,
 ) -> tuple[mgvi.Posterior, Trace]:
-    """Run a method, and trace metrics while it runs; the last row is that of the result."""
+    """Run a method, and trace metrics while it runs; the last row is that of the result.
+
+    If `warm`, it is run once before, from which only the seconds of compilation are kept: `mgvi.fit` compiles while its
+    rounds run, which slows them down where cores are few.
+    """
+    compiling = 0.0
+    if warm:
+        before = INFER[name](problem, seed=seed, progress=progress, **options)
+        compiling = sum(r["compile_seconds"] for r in before.history)
     trace = Trace(metrics, samples=trace_samples)
     posterior = INFER[name](problem, seed=seed, progress=progress, callbacks=[trace], **options)
+    posterior.history[0]["compile_seconds"] += compiling
+    for row in trace.rows:
+        row["compile_seconds"] += compiling
     trace.add(posterior)
     return posterior, trace
 

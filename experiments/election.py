@@ -29,7 +29,7 @@ TRACED = 2048  # samples for each row of a trace: as many as the result has
 MOMENTS = 40_000  # samples of an approximation for its RMS, so that their number does not show
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"every": 8, "advi_fullrank": {"max_steps": 20_000}, "nuts": {"warmup": 500, "draws": 1000}},
-    "paper": {"every": 1, "nuts": {"warmup": 1000, "draws": 4000}},
+    "paper": {"every": 1, "mgvi": {"warm": True}, "nuts": {"warmup": 1000, "draws": 4000}},
 }
 # RMS of mean and sd against HMC, from the paper.
 PUBLISHED = {

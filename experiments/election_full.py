@@ -27,7 +27,7 @@ METHODS = ("mgvi", "advi_meanfield", "map", "laplace")
 GROUPS = {"a": ("age", 4), "b": ("edu", 4), "c": ("age_edu", 16), "d": ("state", 51), "e": ("region", 5)}
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"every": 8, "mgvi": {"max_rounds": 30}, "advi_meanfield": {"max_steps": 20_000}},
-    "paper": {"every": 1},
+    "paper": {"every": 1, "mgvi": {"warm": True}},
 }
 HELD_OUT = 0.1
 WEAK = 100.0  # sd of the coefficients' priors, and upper end of the scales'

@@ -45,7 +45,8 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "paper": {
         "pixels": 128,
-        "mgvi_paper": {"schedule": "paper"},
+        "mgvi": {"warm": True},
+        "mgvi_paper": {"schedule": "paper", "warm": True},
         "nuts": {"warmup": 1000, "draws": 10_000},
     },
 }
@@ -163,7 +164,7 @@ def _moments(posteriors, seed) -> dict[str, mgvi.Posterior]:
         compared[name] = posterior if name in ("nuts", "map") else posterior.sample(MOMENTS, seed + 1)
         if name.startswith("mgvi"):
             try:
-                compared[f"{name}_weighted"] = posterior.corrected(seed + 2, MOMENTS // 2)
+                compared[f"{name}_weighted"] = posterior.corrected(seed + 2, MOMENTS)
             except ValueError:
                 pass  # the weights are not to be trusted, and the table has no such row
     return compared

@@ -34,7 +34,7 @@ class Size(NamedTuple):
 
 SIZES = {
     "small": Size(128, options={"mgvi": {"max_rounds": 14}, "mgvi_paper": _PAPER}),
-    "paper": Size(1024, options={"mgvi_paper": _PAPER}, methods=METHODS),
+    "paper": Size(1024, options={"mgvi": {"warm": True}, "mgvi_paper": {**_PAPER, "warm": True}}, methods=METHODS),
 }
 
 

@@ -35,7 +35,7 @@ class Size(NamedTuple):
 
 SIZES = {
     "small": Size(48, options={"mgvi": {"max_rounds": 8}, "mgvi_paper": _PAPER, "advi_meanfield": {"max_steps": 3000}}),
-    "paper": Size(1965, options={"mgvi_paper": _PAPER}, methods=METHODS),
+    "paper": Size(1965, options={"mgvi": {"warm": True}, "mgvi_paper": {**_PAPER, "warm": True}}, methods=METHODS),
 }
 
 

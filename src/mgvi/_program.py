@@ -6,6 +6,7 @@ Nothing here knows what the function computes.
 """
 
 import math
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
+from jax.dtypes import canonicalize_dtype
 
 _INLINE = 4096  # outputs that depend on no input and are at most this large stay concrete
 _LARGE = 10_000  # entries of a product of matrices that takes time
@@ -203,6 +205,11 @@ class Compiled:
             self.seconds += time.perf_counter() - start
         return self._programs[signature]
 
+    @property
+    def compiles_several(self) -> bool:
+        """Whether several programs can be prepared at the same time; if not, what is needed last goes first."""
+        return _WORKERS > 1
+
     def prepare(self, function, *arguments, effort: int = 1, **static) -> None:
         """Begin to compile what will be called with arguments of these types."""
         start = time.perf_counter()
@@ -212,7 +219,9 @@ class Compiled:
             self.seconds += time.perf_counter() - start
 
 
-_BACKGROUND = ThreadPoolExecutor(1, "mgvi-compiles")  # one, so that what is needed first is there first
+# Compilation takes two cores each.
+_WORKERS = max(min((os.cpu_count() or 2) // 2, 4), 1)
+_BACKGROUND = ThreadPoolExecutor(_WORKERS, "mgvi-compiles")
 
 
 def _signature(function, arguments, static):
@@ -243,7 +252,8 @@ _OPTIONS: dict[str, list[dict[str, Any]]] = {
 
 def number(x):
     """A Python number as an array of a fixed type, so that one compiled program takes every value."""
-    return np.asarray(x, jnp.result_type(int) if isinstance(x, int) else jnp.result_type(float))
+    # `result_type` would take fifty times as long.
+    return np.asarray(x, canonicalize_dtype(int if isinstance(x, int) else float))
 
 
 def numbers(tree):

@@ -88,10 +88,10 @@ class Site:
         return 1 - self._counts / jnp.maximum(self._collect(diagonal), self._counts)
 
     @staticmethod
-    def turned(covariance: Any, xp: Any = jnp) -> dict[str, Any]:
+    def turned(covariance: Any, eigh: Callable = jnp.linalg.eigh) -> dict[str, Any]:
         """The best powers and the basis that they are for, from the covariance of the site's latents."""
-        values, basis = xp.linalg.eigh(covariance)
-        return {"power": xp.clip(1 - values, 0.0, 1.0), "basis": basis}
+        values, basis = eigh(covariance)
+        return {"power": (1 - values).clip(0.0, 1.0), "basis": basis}
 
     def _collect(self, latents):
         """Sums over the groups."""

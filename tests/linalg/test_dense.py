@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mgvi.linalg import at_least
+from mgvi.linalg import at_least, eigh
 
 
 def random_pair(seed):
@@ -26,3 +26,27 @@ def test_a_large_enough_matrix_stays_as_it_is():
     _, least = random_pair(0)
     matrix = 2 * least
     assert at_least(matrix, least) is matrix
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_eigenvectors_are_found_where_lapack_fails_at_first(failures, monkeypatch):
+    matrix, _ = random_pair(1)
+    calls, found = [], np.linalg.eigh
+
+    def fails_at_first(m):
+        calls.append(m)
+        if len(calls) <= failures:
+            raise np.linalg.LinAlgError("Eigenvalues did not converge")
+        return found(m)
+
+    monkeypatch.setattr(np.linalg, "eigh", fails_at_first)
+    values, vectors = eigh(matrix)
+    assert len(calls) == failures + 1
+    assert np.all(np.diff(values) > 0)
+    np.testing.assert_allclose((vectors * values) @ vectors.T, matrix, atol=1e-10)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(8), atol=1e-12)
+
+
+def test_a_matrix_without_eigenvalues_is_refused():
+    with pytest.raises(np.linalg.LinAlgError):
+        eigh(np.full((3, 3), np.nan))

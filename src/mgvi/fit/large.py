@@ -39,6 +39,11 @@ def _recentred(problem, mean, diagonal, block):
     return standard, coordinates, diagonal
 
 
+@jax.jit
+def _half_way(old, new):
+    return jax.tree.map(lambda a, b: 0.5 * (a + b), old, new)
+
+
 def _is_there(tree) -> bool:
     """Whether all arrays of a step's result have been computed."""
     arrays: list[Any] = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
@@ -91,9 +96,8 @@ class LargeRounds(Rounds):
         compiled = self._problem.static.compiled
         state, self._results = self.state, []
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
-        if not self._is_prepared:  # the first round: the largest program compiles while others are made and run
-            like = self._preconditioner_like(state, settings) if settings.precondition else None
-            self._prepare(state.mean, state.deviations, None, like, settings)
+        if not self._is_prepared:
+            self._prepare_all(state, keys, settings)
             self._is_prepared = True
         # A round that is tried again has its deviations in the state already, too large ones, and what they told.
         known = self._information(state, settings) if shrink == 1 else state.known
@@ -139,10 +143,14 @@ class LargeRounds(Rounds):
             measured = measured._replace(noise=None)
         return state._replace(mean=mean), reports, moved, measured
 
-    def _preconditioner_like(self, state, settings):
+    def _prepare_all(self, state, keys, settings):
+        """Begin to compile the largest programs of a round before any of them is needed."""
         averages = settings.spread and self._sampler.draws
         known = self._draws.information_like(state.mean, state.deviations) if averages else None
-        return self._draws.preconditioner_like(state.mean, known)
+        like = self._draws.preconditioner_like(state.mean, known) if settings.precondition else None
+        if self._problem.static.compiled.compiles_several:
+            self._draws.prepare(state.mean, keys, known, like)
+        self._prepare(state.mean, state.deviations, None, like, settings)
 
     def _information(self, state: State, settings: Settings) -> Any:
         """Information of data averaged over the last samples, or None for that at the mean."""
@@ -154,4 +162,4 @@ class LargeRounds(Rounds):
         count = min(state.pairs, settings.spread)
         new = self._draws.information(state.mean, state.deviations, max(count, 1))
         # Half way only: more variance may mean more information, which means less variance, and so on for ever.
-        return jax.tree.map(lambda a, b: 0.5 * (a + b), state.known, new) if state.known else new
+        return _half_way(state.known, new) if state.known else new

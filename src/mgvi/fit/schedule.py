@@ -6,7 +6,7 @@ function of the history, so a checkpoint needs no more than that.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mgvi.status import Status
@@ -97,7 +97,7 @@ class Settings:
 
     def to_json(self) -> dict:
         """As a dict of plain values."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 def _last(history, name, before) -> Any:

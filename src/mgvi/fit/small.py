@@ -13,7 +13,7 @@ import numpy as np
 from mgvi import _tree
 from mgvi.fit.rounds import Rounds, Squares, State, located, measured_by
 from mgvi.fit.schedule import Settings
-from mgvi.linalg import at_least, sub_blocks
+from mgvi.linalg import at_least, eigh, sub_blocks
 from mgvi.samplers import with_partners
 
 _AT_ONCE = 125_000  # numbers of the pairs that are taken together: as many as stay in the cache of a CPU
@@ -100,7 +100,7 @@ class SmallRounds(Rounds):
         for name, at in state.coordinates.items():
             site = self._problem.static.scaled[name]
             if "basis" in at:
-                best = site.turned(np.linalg.inv(blocks[name]), np)
+                best = site.turned(np.linalg.inv(blocks[name]), eigh)
             else:
                 best = {"power": np.asarray(site.power(np.diag(blocks[name]).reshape(site.shape)))}
             coordinates[name] = {

@@ -6,7 +6,7 @@ Nothing here knows a model or data.
 
 from mgvi.linalg.compression import Compression
 from mgvi.linalg.conjugate_gradients import Report, Stop, solve
-from mgvi.linalg.dense import DenseMetric, at_least
+from mgvi.linalg.dense import DenseMetric, at_least, eigh
 from mgvi.linalg.preconditioner import (
     Preconditioner,
     block_preconditioner,
@@ -23,6 +23,7 @@ __all__ = [
     "Stop",
     "at_least",
     "block_preconditioner",
+    "eigh",
     "global_sites",
     "solve",
     "some_entries",

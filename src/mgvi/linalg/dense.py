@@ -11,6 +11,8 @@ import numpy as np
 
 from mgvi import _tree
 
+_TRIES = 4  # to find eigenvalues
+
 
 class DenseMetric:
     """A positive definite matrix M. Everything is done by NumPy, so there is nothing to compile.
@@ -75,9 +77,33 @@ def at_least(matrix: np.ndarray, least: np.ndarray) -> np.ndarray:
     if factor is None or _cholesky(matrix - least) is not None:  # far cheaper than eigenvalues, which few need
         return matrix
     inner = np.linalg.solve(factor, np.linalg.solve(factor, matrix).T)
-    values, vectors = np.linalg.eigh(0.5 * (inner + inner.T))
+    values, vectors = eigh(0.5 * (inner + inner.T))
     vectors = factor @ vectors
     return (vectors * np.maximum(values, 1.0)) @ vectors.T
+
+
+def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, in rising order, and eigenvectors of a symmetric matrix.
+
+    LAPACK's way to divide and conquer does not converge for some harmless matrices; with their rows and columns in
+    another order it does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgvi.linalg import eigh
+    >>> print(eigh(np.diag([4.0, 0.5]))[0])
+    [0.5 4. ]
+    """
+    order, rng = np.arange(len(matrix)), np.random.default_rng(0)
+    for _ in range(_TRIES - 1):
+        try:
+            values, vectors = np.linalg.eigh(matrix[np.ix_(order, order)])
+        except np.linalg.LinAlgError:
+            order = rng.permutation(len(matrix))
+            continue
+        return values, vectors[np.argsort(order)]
+    return np.linalg.eigh(matrix)
 
 
 def _cholesky(matrix):

@@ -148,9 +148,11 @@ class Draws:
         size = _tree.size(self.problem.latent)
         if not self._sampler.draws:
             return np.zeros((len(keys), size))
-        name = (keys[0], len(keys))
+        seed, stream, _ = keys[0]
+        name = (seed, stream, len(keys))
         if name not in self._noise:  # rounds that share their keys ask again and again
-            self._noise = {name: np.stack([np.random.default_rng(key).standard_normal(size) for key in keys])}
+            # Rows of one generator: the first of many are the same as those of few.
+            self._noise = {name: np.random.default_rng((seed, stream)).standard_normal((len(keys), size))}
         return self._noise[name]
 
     def curvature(self, mean, beta=1.0, spread=None, most=None, room=None) -> np.ndarray:
@@ -235,6 +237,17 @@ class Draws:
         few = _tree.size({name: self.problem.latent[name] for name in names})
         inside = few + _tree.size(chosen) if thorough else few if beta == 1 else 0
         return self.problem, mean, diagonal, chosen, known or {}, number(beta), self.free, number(inside)
+
+    def prepare(self, mean, keys, known, preconditioner) -> None:
+        """Begin to compile what draws deviations of a large problem, given shapes and dtypes of what it depends on."""
+        prepare, size = self.problem.static.compiled.prepare, min(self._batch, len(keys))
+        some = jax.ShapeDtypeStruct((size,), keys.dtype), _tree.shapes_of_stack(mean, size)
+        rest = (number(0), number(0), numbers(Stop()), preconditioner, known or {}, number(1.0), self.free)
+        prepare(_draw, self.problem, mean, *some, *rest, sampler=self._sampler)
+        if preconditioner is not None:
+            arguments = (mean, number(0), known or {}, number(1.0), self.free, number(_PROBES))
+            prepare(_diagonal, self.problem, *arguments)
+            prepare(_preconditioner, *self._preconditioning(mean, 1.0, known, self.problem.latent, False))
 
     def draw(self, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None) -> tuple[Any, Report]:
         """Deviations of a large problem from the metric at a mean, one for each key.
