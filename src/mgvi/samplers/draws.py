@@ -148,11 +148,9 @@ class Draws:
         size = _tree.size(self.problem.latent)
         if not self._sampler.draws:
             return np.zeros((len(keys), size))
-        seed, stream, _ = keys[0]
-        name = (seed, stream, len(keys))
+        name = (keys[0], len(keys))
         if name not in self._noise:  # rounds that share their keys ask again and again
-            # Rows of one generator: the first of many are the same as those of few.
-            self._noise = {name: np.random.default_rng((seed, stream)).standard_normal((len(keys), size))}
+            self._noise = {name: np.stack([np.random.default_rng(key).standard_normal(size) for key in keys])}
         return self._noise[name]
 
     def curvature(self, mean, beta=1.0, spread=None, most=None, room=None) -> np.ndarray:
