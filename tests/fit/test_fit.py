@@ -344,3 +344,35 @@ def test_wiener_filter_of_a_field_with_gaps_is_exact(precision):
     latent_mean = np.linalg.solve(precision_matrix, root[seen].T @ (y / noise**2))
     whitened = (many["xi"] - latent_mean) @ np.linalg.cholesky(precision_matrix)
     assert np.max(np.abs(whitened.T @ whitened / len(whitened) - np.eye(64))) < error
+
+
+def test_posteriors_that_callbacks_keep_outlive_the_next_rounds():
+    def model(counts):
+        log_rate = numpyro.sample("log_rate", dist.Normal(0.0, 1.0).expand([20]).to_event(1))
+        numpyro.sample("counts", dist.Poisson(jnp.exp(log_rate)), obs=counts)
+
+    problem, kept = mgvi.from_numpyro(model, jnp.arange(20)), []
+    stages = [mgvi.Stage(pairs=4, cg=10, newton=2, rounds=3)]  # as many as there is room for
+    options = {"schedule": stages, "sampler": MGVI(antithetic=False), "progress": False}
+    mgvi.fit(problem, seed=1, callbacks=[lambda record, posterior: kept.append(posterior)], **options)
+    means = [posterior.mean["log_rate"] for posterior in kept]
+    assert len(means) == 3 and len(kept[0]) == 4
+    assert np.all(np.isfinite(means)) and np.any(means[0] != means[1])
+
+
+@pytest.mark.parametrize("finished", [0, 2])
+def test_a_fit_that_is_interrupted_while_deviations_are_drawn_gives_what_it_has(finished, monkeypatch):
+    setup, redraw, calls = classification.make(16, seed=1, squares=4), Draws.redraw, []
+
+    def interrupted(self, *given, **options):
+        calls.append(given)
+        if len(calls) == finished + 1:
+            raise KeyboardInterrupt
+        return redraw(self, *given, **options)
+
+    monkeypatch.setattr(Draws, "redraw", interrupted)
+    monkeypatch.setattr("mgvi.samplers.draws._DENSE_LATENTS", 10)
+    with pytest.warns(mgvi.MgviWarning, match="INTERRUPTED"):
+        posterior = mgvi.fit(setup.problem, seed=1, progress=False)
+    assert posterior.status is mgvi.Status.INTERRUPTED and len(posterior.history) == finished
+    assert np.all(np.isfinite(posterior.mean["rate"]))

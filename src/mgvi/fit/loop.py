@@ -213,7 +213,8 @@ class _Fit:
         if not callbacks:
             return 0.0
         start = time.monotonic()
-        now = {name: d[: self.state.pairs] for name, d in (self.state.deviations or {}).items()}
+        # Copies: the next round puts its own deviations in the place of these.
+        now = {name: d[: self.state.pairs].copy() for name, d in (self.state.deviations or {}).items()}
         now = with_partners(now, self._sampler.antithetic)
         shown = self._posterior(now, Status.ITERATION_LIMIT, self.history[:])
         for callback in callbacks:
