@@ -4,6 +4,7 @@ Problems, metrics and results come in; posteriors with traces, files and figures
 It must not know any single experiment.
 """
 
+import gc
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,8 +129,13 @@ def infer(
     if warm:
         before = INFER[name](problem, seed=seed, progress=progress, **options)
         compiling = sum(r["compile_seconds"] for r in before.history)
-    trace = Trace(metrics, samples=trace_samples)
-    posterior = INFER[name](problem, seed=seed, progress=progress, callbacks=[trace], **options)
+    # Rounds of MGVI are few, each is judged; steps of others are many.
+    trace = Trace(metrics, samples=trace_samples, **({"ratio": 1.0} if INFER[name] is mgvi.fit else {}))
+    gc.freeze()  # what is there already is not gone through for garbage on the method's time
+    try:
+        posterior = INFER[name](problem, seed=seed, progress=progress, callbacks=[trace], **options)
+    finally:
+        gc.unfreeze()
     posterior.history[0]["compile_seconds"] += compiling
     for row in trace.rows:
         row["compile_seconds"] += compiling

@@ -4,7 +4,6 @@ Metrics come in; a callback for `mgvi.fit` and `mgvi.baselines` goes out, which 
 It must not know which method calls it.
 """
 
-import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -59,7 +58,6 @@ class Trace:
         seconds = sum(r["seconds"] for r in posterior.history)
         if not self.rows or seconds >= self._ratio * self.rows[-1]["seconds"]:
             self.add(posterior if self._samples is None else posterior.sample(self._samples, seed=0))
-            gc.collect()  # what metrics left behind is not to be cleared away on the method's time
 
     def add(self, posterior: Posterior) -> None:
         """Add a row, whatever the grid; one of the same time is replaced."""
