@@ -13,6 +13,7 @@ NAMES = {
     "scaling": "fits of a binary field with learned spectrum, 128^2 to 2048^2 (for a GPU; long on a CPU)",
     "memory": "peak memory of a 1024^2 fit in arrays of the latent's size (a minute, on a GPU)",
     "peers": "fits against NIFTy, mean-field SVI and NUTS on the same data (half an hour; `--problems 128` for one)",
+    "cache": "first posteriors in fresh processes with and without compiled programs on disk (a few minutes)",
     "cold": "seconds from nothing to a summary, in fresh processes, against NUTS (a few minutes)",
 }
 
@@ -28,7 +29,9 @@ def main() -> None:
     )
     parser.add_argument("name", nargs="?", choices=NAMES, metavar="NAME", help="what to measure; without it, a list")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
-    parser.add_argument("--problems", nargs="+", metavar="NAME", help="for peers: poisson, logistic, 128, 512, ...")
+    parser.add_argument(
+        "--problems", nargs="+", metavar="NAME", help="for peers and cache: poisson, logistic, 128, 512, ..."
+    )
     chosen = parser.parse_args()
     if chosen.name is None:
         print(listed)

@@ -34,6 +34,7 @@ NIFTY_TUNED: dict[str, dict[str, Any]] = {
     "logistic": {"pairs": 4, "rounds": 60, "newton": 5},
     "512": {"pairs": 2, "rounds": 60, "draw_change": 1e-6},
     "1024": {"pairs": 8, "rounds": 60, "draw_change": 1e-6, "residual_map": "vmap"},
+    "2048": {"pairs": 8, "rounds": 60, "draw_change": 1e-6, "residual_map": "vmap"},  # not looked for at this size
     "": {"pairs": 2, "rounds": 60},
 }
 NIFTY_LONG: dict[str, Any] = {"pairs": 4, "rounds": 12, "draw_cg": 1000, "draw_change": 1e-6}

@@ -122,8 +122,8 @@ def accurate(rows: list[dict], level: float) -> float | None:
     return None
 
 
-def contend(problem: str, name: str, reference: Path, began: float) -> dict:
-    """In a fresh process: a cold run, then warm ones."""
+def begin(problem: str, name: str, began: float):
+    """In a fresh process: the case, the contender, and what its cold run found."""
     import jax
 
     jax.config.update("jax_enable_x64", problem == "poisson")
@@ -136,6 +136,14 @@ def contend(problem: str, name: str, reference: Path, began: float) -> dict:
     contender(SEEDS[0], Clock())
     found = {"title": case.title, "cold": time.time() - began, "compilations": events.count(COMPILATION)}
     found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return case, contender, found
+
+
+def contend(problem: str, name: str, reference: Path, began: float) -> dict:
+    """In a fresh process: a cold run, then warm ones."""
+    case, contender, found = begin(problem, name, began)
+    from benchmarks import _problems
+
     stored = dict(np.load(reference))
     truth = _problems.Verdict(float(stored["log_likelihood"]), stored["mean"], stored["sd"])
     level = truth.log_likelihood - GAP * (truth.log_likelihood - float(stored["prior"]))

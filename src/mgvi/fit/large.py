@@ -93,7 +93,6 @@ class LargeRounds(Rounds):
         return {"known": known, "thorough": settings.thorough}
 
     def _round(self, keys, settings, shrink):
-        compiled = self._problem.static.compiled
         state, self._results = self.state, []
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         if not self._is_prepared:
@@ -101,21 +100,7 @@ class LargeRounds(Rounds):
             self._is_prepared = True
         # A round that is tried again has its deviations in the state already, too large ones, and what they told.
         known = self._information(state, settings) if shrink == 1 else state.known
-        preconditioner, block = None, state.block
-        if settings.precondition and settings.recycle and state.diagonal is not None and block is not None:
-            preconditioner = Preconditioner(state.diagonal, block.get("inverse"), state.chosen or {})
-        elif settings.precondition:
-            diagonal = self._draws.diagonal(state.mean, settings.beta, known, settings.probes)
-            if settings.centre and state.coordinates and state.block:
-                arguments = (self._draws.problem, state.mean, diagonal, state.block["metric"])
-                mean, coordinates, diagonal = compiled.call(_recentred, *arguments)
-                state = state._replace(mean=mean, coordinates=coordinates)
-                self._draws.problem = self._problem.in_coordinates(coordinates)
-            fixed = (state.mean, settings.beta, known, diagonal, settings.thorough)
-            preconditioner, block = self._draws.preconditioner(*fixed)
-            block = {"metric": block}
-            if preconditioner.inverse is not None:
-                block["inverse"] = preconditioner.inverse
+        state, preconditioner, block = self._preconditioned(state, known, settings)
         self._results.append(preconditioner)
         given = 0 if settings.fresh or shrink != 1 else state.pairs
         self.state = self.state._replace(deviations=None, pairs=0)  # they give way to the new ones, one after another
@@ -142,6 +127,23 @@ class LargeRounds(Rounds):
         if not settings.measure_noise or settings.pairs == 1:
             measured = measured._replace(noise=None)
         return state._replace(mean=mean), reports, moved, measured
+
+    def _preconditioned(self, state, known, settings):
+        """The state in the best coordinates, a preconditioner there, and the block of the metric that it is made of."""
+        if not settings.precondition:
+            return state, None, state.block
+        if settings.recycle and state.diagonal is not None and state.block is not None:
+            return state, Preconditioner(state.diagonal, state.block.get("inverse"), state.chosen or {}), state.block
+        diagonal = self._draws.diagonal(state.mean, settings.beta, known, settings.probes)
+        if settings.centre and state.coordinates and state.block:
+            arguments = (self._draws.problem, state.mean, diagonal, state.block["metric"])
+            mean, coordinates, diagonal = self._problem.static.compiled.call(_recentred, *arguments)
+            state = state._replace(mean=mean, coordinates=coordinates)
+            self._draws.problem = self._problem.in_coordinates(coordinates)
+        fixed = (state.mean, settings.beta, known, diagonal, settings.thorough)
+        preconditioner, metric = self._draws.preconditioner(*fixed)
+        block = {"metric": metric, "inverse": preconditioner.inverse}
+        return state, preconditioner, {name: x for name, x in block.items() if x is not None}
 
     def _prepare_all(self, state, keys, settings):
         """Begin to compile the largest programs of a round before any of them is needed."""
