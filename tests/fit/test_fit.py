@@ -91,13 +91,13 @@ def test_long_work_says_that_it_is_under_way():
 
 def test_long_rounds_say_which_step_they_are_at(monkeypatch):
     """Seen by another thread, as a user would: the steps of a round in their order, with iterations."""
-    grid = mgvi.fields.Grid((128, 128))
+    grid = mgvi.fields.Grid((384, 384))  # whose steps take long enough to be seen, also on a busy machine
     field = mgvi.fields.StationaryField(grid, mgvi.fields.Matern(nu=1.5, length=9.0, amplitude=1.0))
 
     def model(y):
         numpyro.sample("y", dist.Normal(numpyro.sample("s", field), 0.3), obs=y)
 
-    problem = mgvi.from_numpyro(model, np.random.default_rng(1).normal(size=(128, 128)))
+    problem = mgvi.from_numpyro(model, np.random.default_rng(1).normal(size=grid.shape))
     lines = []
     quick = partial(ticking, lines.append, every=0.002)
     monkeypatch.setattr(fit_progress, "ticking", lambda _, what, doing: quick(what, doing=doing))
