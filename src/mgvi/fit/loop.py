@@ -213,9 +213,7 @@ class _Fit:
         if not callbacks:
             return 0.0
         start = time.monotonic()
-        # Copies: the next round puts its own deviations in the place of these.
-        now = {name: d[: self.state.pairs].copy() for name, d in (self.state.deviations or {}).items()}
-        now = with_partners(now, self._sampler.antithetic)
+        now = with_partners(self.state.deviations or {}, self._sampler.antithetic, self.state.pairs)
         shown = self._posterior(now, Status.ITERATION_LIMIT, self.history[:])
         for callback in callbacks:
             callback(dict(self.history[-1]), shown)

@@ -123,8 +123,7 @@ class SmallRounds(Rounds):
         """The deviations to average a curvature over: some of the last round's, or None for that at the mean."""
         if not settings.spread or state.deviations is None:
             return None
-        some = {name: d[: settings.spread] for name, d in state.deviations.items()}
-        return with_partners(some, self._sampler.antithetic)
+        return with_partners(state.deviations, self._sampler.antithetic, settings.spread)
 
 
 def _mean_squares(stack):

@@ -5,6 +5,7 @@ It must not know data or a mean.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -104,14 +105,18 @@ class Point:
         return start, Report(none.astype(int), none, none.astype(int))
 
 
-def with_partners(deviations: Any, antithetic: bool) -> Any:
-    """All deviations of a round: those that were drawn and, if antithetic, their negatives."""
-    if not antithetic:
-        return deviations
+def with_partners(deviations: Any, antithetic: bool, count: int | None = None) -> Any:
+    """All deviations of a round: the first `count` of those that were drawn and, if antithetic, their negatives.
+
+    These are copies: what they were made of may be used up.
+    """
     on_host = all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(deviations))
-    return jax.tree.map(lambda d: np.concatenate([d, -d]), deviations) if on_host else _with_negatives(deviations)
+    if not on_host:
+        return _with_partners(deviations, antithetic=antithetic, count=count)
+    return jax.tree.map(lambda d: np.concatenate([d[:count], -d[:count]] if antithetic else [d[:count]]), deviations)
 
 
-@jax.jit
-def _with_negatives(deviations):
-    return jax.tree.map(lambda d: jnp.concatenate([d, -d]), deviations)
+@partial(jax.jit, static_argnames=("antithetic", "count"))
+def _with_partners(deviations, *, antithetic, count):
+    both = lambda d: jnp.concatenate([d[:count], -d[:count]]) if antithetic else jnp.array(d[:count], copy=True)
+    return jax.tree.map(both, deviations)
