@@ -102,11 +102,13 @@ class LargeRounds(Rounds):
         known = self._information(state, settings) if shrink == 1 else state.known
         state, preconditioner, block = self._preconditioned(state, known, settings)
         self._results.append(preconditioner)
-        given = 0 if settings.fresh or shrink != 1 else state.pairs
+        given, room = 0 if settings.fresh or shrink != 1 else state.pairs, state.deviations
+        if settings.pairs < state.pairs:  # what does not count is zero
+            given, room = 0, self._draws.room(state.mean, self._plan.most)
         self.state = self.state._replace(deviations=None, pairs=0)  # they give way to the new ones, one after another
         stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
         fixed = (state.mean, keys, stop, settings.beta, known, preconditioner)
-        deviations, reports, squares = self._draws.redraw(state.deviations, given, settings.pairs, *fixed)
+        deviations, reports, squares = self._draws.redraw(room, given, settings.pairs, *fixed)
         if shrink != 1:
             deviations = _tree.scale(shrink, deviations)
         self._results.append(deviations)
