@@ -387,3 +387,12 @@ def test_fewer_pairs_than_in_the_last_round_leave_nothing_behind(tmp_path):
     arrays, _ = _files.read(tmp_path / "round-00002", problem)
     field = arrays["deviations"]["s"]
     assert len(field) == 8 and np.all(np.any(field[:2] != 0, axis=(1, 2, 3))) and not np.any(field[2:])
+
+
+def test_draws_with_new_keys_start_at_the_prior_in_every_round(tmp_path):
+    problem = classification.make(32, seed=1, squares=4).problem
+    stages = [mgvi.Stage(pairs=2, cg=0, newton=1, rounds=2)]  # what no iteration has reached stays where it started
+    mgvi.fit(problem, seed=1, checkpoint=tmp_path, schedule=stages, progress=False)
+    first, second = (_files.read(tmp_path / f"round-0000{i}", problem)[0]["deviations"]["s"] for i in (1, 2))
+    np.testing.assert_allclose([first[:2].std(), second[:2].std()], 1.0, atol=0.05)
+    assert np.any(first[:2] != second[:2])
