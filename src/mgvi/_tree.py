@@ -86,9 +86,8 @@ def size(tree) -> int:
 
 def to_rows(stack):
     """A tree whose leaves share a leading axis as a matrix with one row an entry of that axis."""
-    leaves = jax.tree.leaves(stack)
-    on_host = all(isinstance(leaf, np.ndarray) for leaf in leaves)
-    return (np if on_host else jnp).concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
+    rows = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(stack)]
+    return (np if is_on_host(stack) else jnp).concatenate(rows, axis=1)
 
 
 def from_rows(rows, like):
@@ -115,6 +114,21 @@ def from_row(row, like):
 def on_host(tree):
     """A tree of NumPy arrays."""
     return jax.tree.map(np.asarray, jax.device_get(tree))
+
+
+def is_on_host(tree) -> bool:
+    """Whether all leaves are NumPy arrays."""
+    return all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(tree))
+
+
+def picked(stack, index):
+    """Some entries of a stack."""
+    return jax.tree.map(lambda leaf: leaf[index], stack) if is_on_host(stack) else _picked(stack, index)
+
+
+@jax.jit
+def _picked(stack, index):
+    return jax.tree.map(lambda leaf: leaf[index], stack)
 
 
 def filled(stack, length: int):

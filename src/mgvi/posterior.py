@@ -95,7 +95,7 @@ class Posterior:
         for first in range(0, len(self), batch):
             # The last batch is filled up, so that one compiled program serves all of them.
             index = np.minimum(np.arange(first, first + batch), len(self) - 1)
-            some = _picked(self.deviations, index)
+            some = _tree.picked(self.deviations, index)
             others = tuple(x[index] for x in extra)
             fixed = (self.problem, self.latent_mean, some, *others)
             result = self.problem.static.compiled.call(function, *fixed, effort=_effort(self.problem))
@@ -347,16 +347,6 @@ def _at_once(problem: Problem) -> int:
 def _effort(problem: Problem) -> int:
     """How much the compilation of a program for samples is worth: there are the more of them, the smaller it is."""
     return 0 if is_small(problem) and _tree.size(problem.data) < _FEW_DATA else 2
-
-
-def _picked(deviations, index):
-    on_host = all(isinstance(d, np.ndarray) for d in deviations.values())
-    return {name: d[index] for name, d in deviations.items()} if on_host else _picked_there(deviations, index)
-
-
-@jax.jit
-def _picked_there(deviations, index):
-    return {name: d[index] for name, d in deviations.items()}
 
 
 def _at(mean, deviations):

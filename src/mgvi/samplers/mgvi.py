@@ -110,8 +110,7 @@ def with_partners(deviations: Any, antithetic: bool, count: int | None = None) -
 
     These are copies: what they were made of may be used up.
     """
-    on_host = all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(deviations))
-    if not on_host:
+    if not _tree.is_on_host(deviations):
         return _with_partners(deviations, antithetic=antithetic, count=count)
     return jax.tree.map(lambda d: np.concatenate([d[:count], -d[:count]] if antithetic else [d[:count]]), deviations)
 
