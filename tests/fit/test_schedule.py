@@ -1,8 +1,12 @@
 """The automatic schedule as a function of the history."""
 
+import math
+
 import pytest
 
-from mgvi.fit.schedule import Automatic, Settings, Stage, Staged
+from mgvi.fit.large_plan import LargePlan
+from mgvi.fit.schedule import Settings, Stage, Staged
+from mgvi.fit.small_plan import SmallPlan
 from mgvi.status import Status
 
 
@@ -22,7 +26,9 @@ def settled(**changes):
         "damping": 0.0,
         "kl": 1e6,
         "shrink": 1.0,
-        "restart": False,
+        "begin": None,
+        "finite": True,
+        "shortest_step": 1.0,
         "recycle": False,
         "thorough": False,
         "rough": True,
@@ -30,68 +36,73 @@ def settled(**changes):
         "newton_steps": 5,
         "newton_cg": 20,
     }
-    return [record, {**record, **changes}]
+    return [{**record, "begin": "modest"}, {**record, **changes}]
+
+
+TEMPERED = [settled()[0], {**settled(beta=1e-4)[1], "begin": "prior"}]
 
 
 def plan():
-    return Automatic(latents=1000, data=1000, spread=8)
+    return SmallPlan(latents=1000, data=1000, spread=8)
 
 
 def test_small_shift_and_noise_is_convergence():
     assert plan().next(settled()) is Status.CONVERGED
 
 
-def test_mean_that_is_stuck_is_not_converged_but_tries_once_without_coordinates():
+def test_first_round_has_the_whole_likelihood_few_pairs_and_the_metric_at_modest_scales():
+    first = plan().next([])
+    assert isinstance(first, Settings) and first.begin == "modest" and first.beta == 1
+    assert first.pairs == plan().fewest < 256 and first.spread == 0 and first.centre
+
+
+def test_pairs_are_few_while_the_mean_goes_far_and_then_many_with_an_averaged_curvature():
+    first = {**settled()[0], "pairs": 8}
+    few = [plan().next([first]), plan().next([first, settled(pairs=8, shift=3.0)[1]])]
+    assert all(step.pairs == 8 and step.spread == 0 and step.begin is None for step in few)
+    many = plan().next([first, settled(pairs=8, shift=0.5)[1]])
+    assert many.pairs == 256 and many.spread == 8
+
+
+LOST = [
+    {"noise": 10.0},
+    {"noise": math.nan, "finite": False},
+    {"newton_status": int(Status.NO_DESCENT), "decrement": 5.0},
+]
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_beginning_that_is_lost_is_followed_by_a_likelihood_that_comes_in_step_by_step_without_coordinates(lost):
+    first = {**settled()[0], "pairs": 8}
+    for history in ([{**first, **lost}], [first, {**settled(pairs=8)[1], **lost}]):
+        step = plan().next(history)
+        assert isinstance(step, Settings) and step.begin == "prior" and step.beta < 1e-3 and not step.centre
+
+
+def test_few_pairs_may_take_some_rounds_to_find_the_minimum_but_not_for_ever():
+    first = {**settled()[0], "pairs": 8}
+    far = settled(pairs=8, newton_status=int(Status.ITERATION_LIMIT), decrement=5.0, shift=3.0)[1]
+    assert plan().next([first, *3 * [far]]).begin is None
+    assert plan().next([first, *9 * [far]]).begin == "prior"
+    assert plan().next([first, *9 * [{**far, "decrement": 0.5}]]).begin is None
+
+
+def test_mean_that_is_stuck_is_not_converged_but_begins_anew_once():
     stuck = settled(shift=0.0, newton_status=int(Status.NO_DESCENT), decrement=5.0)
     again = plan().next(stuck)
-    assert isinstance(again, Settings) and again.restart and not again.centre and again.beta < 1
-    more = plan().next([*stuck, {**stuck[0], "restart": True}, settled(shift=0.3)[1]])
-    assert isinstance(more, Settings) and not more.restart and not more.centre and more.spread
-    assert plan().next([*stuck, {**stuck[0], "restart": True}, stuck[1]]) is Status.NO_DESCENT
-
-
-def test_tempering_that_is_lost_begins_anew_without_coordinates():
-    lost = {"beta": 0.1, "newton_status": int(Status.ITERATION_LIMIT), "decrement": 5.0, "noise": 10.0}
-    step = plan().next(settled(**lost))
-    assert step.restart and not step.centre and step.beta < 0.1
-    for healthy in ({"decrement": 0.3}, {"noise": 1.0}, {"newton_status": int(Status.CONVERGED)}):
-        assert not plan().next(settled(**{**lost, "shortest_step": 0.5, **healthy})).restart
-    assert not plan().next(settled(**{**lost, "shortest_step": 0.5})[1:]).restart
-    anew = [*settled(**lost), {**settled(beta=1e-4, shortest_step=1.0)[1], "restart": True}]
-    assert not plan().next(anew).centre
-    assert not plan().next([*anew, settled(**{**lost, "shortest_step": 0.5})[1]]).restart  # once is enough
-    assert plan().next([*anew, settled(measure_noise=False)[1]]).centre  # once the likelihood is in
-
-
-def test_samples_of_a_weak_prior_that_tell_nothing_leave_the_latents_as_they_are():
-    first = settled(beta=1e-4, noise=2.0, shortest_step=1.0)[1]
-    step = plan().next([first])
-    assert not step.centre and not step.restart and step.weight == 1
-    assert plan().next([{**first, "noise": 0.3}]).centre
-
-
-def test_coordinates_of_a_weak_prior_are_entered_with_the_whole_likelihood_and_few_pairs():
-    first, whole = settled(beta=1e-4, noise=2.0)[1], settled(measure_noise=False)[1]
-    enters = plan().next([first, whole])
-    assert enters.centre and enters.spread == 0 and enters.pairs < plan().next(settled(measure_noise=False)).pairs
-    few = {**whole, "measure_noise": True, "pairs": enters.pairs}
-    still = plan().next([first, whole, {**few, "shift": 3.0}])
-    assert still.pairs == enters.pairs and still.centre and still.spread == 0
-    near = plan().next([first, whole, {**few, "shift": 0.5}])
-    assert near.pairs > enters.pairs and near.centre and near.spread > 0 and near.bounded
-    # Where they fail too, the latents themselves must do.
-    lost = {**few, "newton_status": int(Status.NO_DESCENT), "decrement": 5.0}
-    anew = plan().next([first, whole, lost])
-    assert anew.restart and not anew.centre
-    assert not plan().next([first, whole, lost, {**first, "restart": True}, whole]).centre
+    assert isinstance(again, Settings) and again.begin == "prior" and not again.centre and again.beta < 1
+    more = plan().next([*TEMPERED, settled()[1], settled(shift=0.3)[1]])
+    assert isinstance(more, Settings) and more.begin is None and not more.centre and more.spread
+    assert isinstance(plan().next([*TEMPERED, settled()[1], {**stuck[1], "change": 0.5}]), Settings)
+    assert plan().next([*TEMPERED, stuck[1], stuck[1]]) is Status.NO_DESCENT
 
 
 def test_settings_have_the_same_types_in_every_round():
     """A number of another type would compile the programs of a round again."""
-    for schedule in (Automatic(latents=10_000, data=10_000), plan(), Staged([Stage(2, 10, 3, 5)])):
-        first, second = schedule.next([]), schedule.next(settled(beta=1e-4, shortest_step=1.0)[1:])
+    for schedule in (LargePlan(latents=10_000, data=10_000), plan(), Staged([Stage(2, 10, 3, 5)])):
+        first, second = schedule.next([]), schedule.next(TEMPERED[1:])
         for name, value in first.to_json().items():
-            assert type(value) is type(getattr(second, name)), name
+            assert name == "begin" or type(value) is type(getattr(second, name)), name
 
 
 def test_failed_line_search_at_the_accuracy_of_the_arithmetic_is_convergence():
@@ -99,7 +110,7 @@ def test_failed_line_search_at_the_accuracy_of_the_arithmetic_is_convergence():
 
 
 def test_large_problem_at_rest_recycles_its_preconditioner_but_not_for_ever():
-    large = Automatic(latents=10_000, data=10_000)
+    large = LargePlan(latents=10_000, data=10_000)
     history = settled(pairs=8, shift=0.3, noise=1.0, change=0.5)[1:]
     for expected in (True, True, True, False, True):
         step = large.next(history)
@@ -116,6 +127,13 @@ def test_curvature_is_rough_while_the_mean_goes_far_and_samples_agree_and_never_
         assert not plan().next(settled(**{"shift": 0.6, "noise": 0.1, **precise})).rough
 
 
+def test_pairs_that_are_too_few_are_not_settled_first():
+    calm = settled(shift=0.2, change=0.15, noise=0.5)
+    assert plan().next(calm).pairs > 256
+    for restless in ({"shift": 0.3}, {"change": 0.25}, {"noise": 0.09}):
+        assert plan().next([calm[0], {**calm[1], **restless}]).pairs == 256
+
+
 def test_noise_adds_pairs_and_ends_as_noisy_with_the_most():
     more = plan().next(settled(noise=0.5))
     assert isinstance(more, Settings) and more.pairs > 256
@@ -124,8 +142,8 @@ def test_noise_adds_pairs_and_ends_as_noisy_with_the_most():
 
 @pytest.mark.parametrize(("steps", "shortest", "beta"), [(2, 1.0, 1e-2), (2, 0.5, 1e-3), (12, 1.0, 3e-4)])
 def test_likelihood_comes_in_faster_the_easier_the_round(steps, shortest, beta):
-    history = settled(beta=1e-4, newton_steps=steps, shortest_step=shortest)
-    assert plan().next(history).beta == pytest.approx(beta)
+    last = settled(beta=1e-4, newton_steps=steps, shortest_step=shortest)[1]
+    assert plan().next([*TEMPERED, last]).beta == pytest.approx(beta)
 
 
 def test_creeping_rounds_are_extrapolated_and_overshooting_ones_damped():
@@ -148,13 +166,6 @@ def test_moves_are_compared_as_if_they_had_the_same_weight():
     )
 
 
-def test_small_problem_that_is_lost_again_ends():
-    lost = settled(newton_status=int(Status.NO_DESCENT), decrement=5.0, noise=9.0, change=0.5)[1]
-    anew = {**settled()[0], "restart": True, "beta": 1e-4}
-    assert plan().next([lost, lost, anew, lost, lost]) is Status.NO_DESCENT
-    assert isinstance(plan().next([lost, lost, anew, settled(change=0.5)[1], lost]), Settings)
-
-
 def test_small_shift_of_creeping_rounds_is_not_convergence():
     assert isinstance(plan().next(settled(shift=0.02, noise=0.03, along=[0.9, 0.81])), Settings)
 
@@ -164,8 +175,8 @@ def test_deviations_that_still_change_are_not_convergence():
 
 
 def test_nothing_found_to_descend_slows_the_tempering():
-    history = settled(beta=1e-4, newton_steps=1, shortest_step=1.0, newton_status=int(Status.NO_DESCENT))
-    assert plan().next(history).beta == pytest.approx(3e-4)
+    last = settled(beta=1e-4, newton_steps=1, newton_status=int(Status.NO_DESCENT))[1]
+    assert plan().next([*TEMPERED, last]).beta == pytest.approx(3e-4)
 
 
 def large(**changes):
@@ -173,7 +184,7 @@ def large(**changes):
 
 
 def test_large_problem_adds_pairs_when_noise_dominates_progress():
-    plan = Automatic(latents=80_000, data=80_000)
+    plan = LargePlan(latents=80_000, data=80_000)
     assert plan.next(large(shift=0.8, noise=0.3, pairs=8)).pairs == 8  # still moving
     assert plan.next(large(shift=1.8, noise=3.0, pairs=8)).pairs == 8  # noisy, but far from where it leads to
     assert plan.next(large(shift=0.2, noise=0.3, pairs=8)).pairs == 32
@@ -181,7 +192,7 @@ def test_large_problem_adds_pairs_when_noise_dominates_progress():
 
 
 def test_large_problem_has_few_pairs_for_some_rounds_while_its_mean_goes_far():
-    plan = Automatic(latents=80_000, data=80_000)
+    plan = LargePlan(latents=80_000, data=80_000)
     first = plan.next(large(beta=0.1)[1:]).pairs
     tempered = large(measure_noise=False, pairs=first, shift=5.0)[1:]
     far, near = large(shift=5.0, noise=3.0, pairs=first)[1:], large(shift=0.5, noise=3.0, pairs=first)[1:]
@@ -191,22 +202,22 @@ def test_large_problem_has_few_pairs_for_some_rounds_while_its_mean_goes_far():
 
 def test_few_pairs_are_new_ones_while_the_kl_falls_if_data_outnumber_latents():
     falling = [*large(pairs=2, kl=1e6)[1:], *large(pairs=2, kl=1e6 - 2e3, noise=3.0)[1:]]
-    step = Automatic(latents=80_000, data=400_000).next(falling)
+    step = LargePlan(latents=80_000, data=400_000).next(falling)
     assert step.pairs == 2 and step.fresh
-    assert not Automatic(latents=80_000, data=80_000).next(falling).fresh
+    assert not LargePlan(latents=80_000, data=80_000).next(falling).fresh
     rests = [*falling, *large(pairs=2, kl=1e6 - 2.5e3, noise=3.0, fresh=True)[1:]]
-    step = Automatic(latents=80_000, data=400_000).next(rests)
+    step = LargePlan(latents=80_000, data=400_000).next(rests)
     assert step.pairs == 8 and not step.fresh
 
 
 def test_damping_is_handed_on_to_the_next_round():
     damped = large(pairs=8, shift=0.8, noise=0.3, damping=16.0)
-    assert Automatic(latents=80_000, data=80_000).next(damped).newton_damping == 16.0
+    assert LargePlan(latents=80_000, data=80_000).next(damped).newton_damping == 16.0
     assert Staged([Stage(1, 10, 3, rounds=5)]).next(damped).newton_damping == 16.0
 
 
 def test_large_problem_that_is_stuck_ends_and_one_with_smaller_deviations_goes_on():
-    plan = Automatic(latents=80_000, data=80_000)
+    plan = LargePlan(latents=80_000, data=80_000)
     stuck = large(pairs=8, newton_status=int(Status.NO_DESCENT), decrement=1e4)
     assert plan.is_stuck(stuck[-1]) and plan.next(stuck) is Status.NO_DESCENT
     assert not plan.is_stuck(large(newton_status=int(Status.NO_DESCENT))[-1])
@@ -214,7 +225,7 @@ def test_large_problem_that_is_stuck_ends_and_one_with_smaller_deviations_goes_o
 
 
 def test_large_problem_has_many_pairs_only_if_it_would_be_noisy_otherwise():
-    plan = Automatic(latents=20_000, data=20_000)
+    plan = LargePlan(latents=20_000, data=20_000)
     assert plan.next(large(shift=0.2, noise=0.6, pairs=32)).pairs == 128
     assert plan.next(large(shift=0.2, noise=0.4, pairs=32)).pairs == 32
     assert plan.next(4 * large(shift=0.2, noise=0.4, pairs=32)[1:]) is Status.CONVERGED
@@ -222,14 +233,14 @@ def test_large_problem_has_many_pairs_only_if_it_would_be_noisy_otherwise():
 
 
 def test_long_draws_of_a_large_problem_are_preconditioned_thoroughly_from_then_on():
-    plan = Automatic(latents=20_000, data=20_000)
+    plan = LargePlan(latents=20_000, data=20_000)
     long, short = large(shift=2.0, draw_cg=80), large(shift=2.0)
     assert plan.next(long + short).thorough
     assert not plan.next(short + short).thorough
 
 
 def test_steps_of_a_large_problem_are_rough_only_while_its_mean_goes_far():
-    plan = Automatic(latents=20_000, data=20_000)
+    plan = LargePlan(latents=20_000, data=20_000)
     far, near = (plan.next(large(shift=shift, noise=0.1)) for shift in (0.9, 0.2))
     assert far.newton_residual > near.newton_residual
     assert far.newton_share > near.newton_share
@@ -237,7 +248,7 @@ def test_steps_of_a_large_problem_are_rough_only_while_its_mean_goes_far():
 
 
 def test_large_problem_ends_when_its_rounds_only_tremble():
-    plan = Automatic(latents=800_000, data=800_000)
+    plan = LargePlan(latents=800_000, data=800_000)
     trembling = large(shift=0.2, noise=0.3, pairs=8)[1:]
     assert isinstance(plan.next(3 * trembling), Settings)
     assert plan.next(4 * trembling) is Status.CONVERGED

@@ -21,10 +21,12 @@ from mgvi._program import number
 from mgvi.errors import FitError, MgviWarning
 from mgvi.fit.checkpoint import Checkpoint
 from mgvi.fit.large import DRAWING, MOVING, LargeRounds
+from mgvi.fit.large_plan import LargePlan
 from mgvi.fit.progress import Progress
 from mgvi.fit.rounds import State
-from mgvi.fit.schedule import PAPER, Automatic, Settings, Stage, Staged
+from mgvi.fit.schedule import PAPER, Settings, Stage, Staged
 from mgvi.fit.small import SmallRounds
+from mgvi.fit.small_plan import SmallPlan
 from mgvi.minimizers import NewtonCG
 from mgvi.posterior import Posterior, default_samples, prepare
 from mgvi.problem import Problem
@@ -194,13 +196,15 @@ class _Fit:
         start, before = time.perf_counter(), compiled.seconds
         stream = _FRESH + len(self.history) if settings.fresh else _SETTLE
         keys = self._rounds.keys(self._seed, stream, settings.pairs)
-        for shrink in _SHRINKS:
+        tries_only = settings.begin == "modest"  # if it fails, the next round begins anew
+        for shrink in _SHRINKS[:1] if tries_only else _SHRINKS:
             new, record = self._rounds.run(keys, settings, shrink)
             if record["finite"] and not self._plan.is_stuck(record):
                 break
-        if not record["finite"]:
+        if record["finite"]:
+            self.state = new
+        elif not tries_only:
             raise self._failure()
-        self.state = new
         if not self.history:
             prepare(self._problem.in_coordinates(new.coordinates or {}), new.mean)
         compile_seconds = compiled.seconds - before
@@ -266,9 +270,10 @@ def _plan(problem, schedule, tolerance):
     if isinstance(schedule, str) and schedule not in ("auto", "paper"):
         raise ValueError(f"schedule must be 'auto', 'paper' or a sequence of Stage, found {schedule!r}")
     if schedule == "auto":
-        data = _tree.size(problem.data)
-        spread = affordable_pairs(problem) if is_small(problem) else None
-        return Automatic(_tree.size(problem.latent), data, tolerance=tolerance, spread=spread)
+        sizes = _tree.size(problem.latent), _tree.size(problem.data)
+        if is_small(problem):
+            return SmallPlan(*sizes, affordable_pairs(problem), tolerance)
+        return LargePlan(*sizes, tolerance)
     return Staged(PAPER if schedule == "paper" else schedule)
 
 

@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
@@ -20,7 +21,28 @@ _AT_ONCE = 125_000  # numbers of the pairs that are taken together: as many as s
 _LITTLE = 50_000  # numbers of the pairs: so few that any program for them is fast
 _TURNED = 256  # latents of a site up to which sums of them may be coordinates
 _FEW = 16  # points for a curvature that need not be precise
+_MODEST = 10.0  # times as much as the prior: what data tell of each latent, on average, at a modest scale
+_STEPS = 30  # to find it
 _GROWTH = 4.0  # times the variance of the last round: the most that deviations get in the next
+
+
+@jax.jit
+def _with_scales(problem, mean, logs):
+    """The point nearest to a mean whose scales have these logarithms, or near it, by the rule of Gauss and Newton."""
+    start, names = _tree.to_row(mean), sorted(logs)
+
+    def missing(row):
+        found = problem.log_scales(_tree.from_row(row, problem.latent))
+        return jnp.stack([jnp.reshape(logs[name] - found[name], ()) for name in names])
+
+    def step(_, row):
+        slopes = jax.jacrev(missing)(row)
+        inner = slopes @ slopes.T
+        inner = inner + 1e-6 * jnp.trace(inner) * jnp.eye(len(names), dtype=inner.dtype)
+        move = -slopes.T @ jnp.linalg.solve(inner, missing(row))
+        return row + move / jnp.maximum(1.0, jnp.max(jnp.abs(move)))
+
+    return _tree.from_row(jax.lax.fori_loop(0, _STEPS, step, start), problem.latent)
 
 
 class SmallRounds(Rounds):
@@ -43,26 +65,55 @@ class SmallRounds(Rounds):
         """The prior."""
         mean = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in self._problem.latent.items()}
         deviations = _tree.from_rows(self._draws.white(keys), self._problem.latent)
+        return State(mean, deviations, mean, self._coordinates_at(mean), pairs=len(keys))
+
+    def _coordinates_at(self, mean):
         few = [name for name, leaf in self._problem.latent.items() if _tree.size(leaf) <= _TURNED]
-        return State(mean, deviations, mean, self._start_coordinates(mean, few), pairs=len(keys))
+        return self._start_coordinates(mean, few)
+
+    def _modest(self, keys) -> State:
+        """The prior's mean but for scales that are far too large for what data tell: these are modest.
+
+        From there scales find their way quickly. From above they come down as slowly as in expectation maximisation.
+        """
+        state = self.start(keys)
+        metric = self._fisher(state)
+        blocks, logs = sub_blocks(metric, self._problem.latent), {}
+        for name, at in (state.coordinates or {}).items():
+            told = np.mean(np.diag(blocks[name])) - 1
+            if at["origin"].size == 1 and told > _MODEST**2:  # else it is near enough
+                logs[name] = (at["origin"] - 0.5 * np.log(told / _MODEST)).astype(at["origin"].dtype)
+        state = state._replace(block={"metric": metric}, pairs=0)
+        if not logs:
+            return state
+        found = self._problem.static.compiled.call(_with_scales, self._problem, state.mean, logs, effort=0)
+        mean = _tree.on_host(found)
+        if not all(np.all(np.isfinite(x)) for x in mean.values()):
+            return state
+        state = state._replace(mean=mean, coordinates=self._coordinates_at(mean))
+        return state._replace(block={"metric": self._fisher(state)})
+
+    def _fisher(self, state):
+        self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
+        return self._draws.curvature(state.mean)
 
     def approximation(self, settings: Settings, final: bool) -> dict[str, Any]:
         """The deviations to average a curvature over."""
         return {"spread": self._spread(self.state, settings)}
 
     def _round(self, keys, settings, shrink):
-        state = self.start(keys) if settings.restart else self.state
+        self._begin_to_compile(settings)
+        state = {None: lambda _: self.state, "prior": self.start, "modest": self._modest}[settings.begin](keys)
         state = self._recentred(state) if settings.centre and state.block else state
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
         spread = self._spread(state, settings)
         if spread is not None:
             spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
-        size, dtype = _tree.size(state.mean), jax.tree.leaves(state.mean)[0].dtype
-        like = _tree.shapes_of_stack(state.mean, self._plan.most), jax.ShapeDtypeStruct((size, size), dtype)
-        self._prepare(state.mean, *like, None, settings)  # while deviations are drawn
+        if settings.begin and not settings.spread:  # later rounds average; compiled beside what moves the mean
+            self._draws.prepare_curvature(state.mean, self._plan.averaged)
         room = (_FEW if settings.rough else None, settings.spread)
         curvature = self._draws.curvature(state.mean, settings.beta, spread, *room)
-        if state.block and settings.spread and (settings.bounded or not (settings.centre and state.coordinates)):
+        if state.block and settings.spread:
             # An average over wide deviations may come out flat along some direction by chance, and samples that went
             # far along it would tell nothing of the way back.
             curvature = at_least(curvature, state.block["metric"] / _GROWTH)
@@ -88,6 +139,14 @@ class SmallRounds(Rounds):
         measured = measured_by(moved.step, squares, count)._replace(along=along)
         state = State(beyond, deviations, move, state.coordinates, {"metric": curvature}, pairs=count)
         return state, [], moved._replace(finite=finite), measured
+
+    def _begin_to_compile(self, settings):
+        """What moves the mean compiles while deviations are drawn."""
+        mean = self.state.mean
+        self._draws.problem = self._problem.in_coordinates(self.state.coordinates or {})
+        size, dtype = _tree.size(mean), jax.tree.leaves(mean)[0].dtype
+        like = _tree.shapes_of_stack(mean, self._plan.most), jax.ShapeDtypeStruct((size, size), dtype)
+        self._prepare(mean, *like, None, settings)
 
     def _recentred(self, state):
         """The state in the best coordinates, as far as the last round's curvature tells them."""

@@ -25,7 +25,8 @@ from mgvi.linalg import (
     some_entries,
 )
 from mgvi.problem import Problem, averaged_information, information_matrix, tempered_metric
-from mgvi.samplers.hessians import averaged_hessian
+from mgvi.samplers.hessians import averaged_hessian, prepare_hessian
+from mgvi.samplers.white import stratified_normals
 
 _FILL = 2**31 - 1  # tells keys that only fill a batch from all others
 _PROBES = 32  # for the diagonal of the metric
@@ -150,7 +151,8 @@ class Draws:
             return np.zeros((len(keys), size))
         name = (keys[0], len(keys))
         if name not in self._noise:  # rounds that share their keys ask again and again
-            self._noise = {name: np.stack([np.random.default_rng(key).standard_normal(size) for key in keys])}
+            seed, stream, _ = keys[0]  # the first that `keys` made, with all that follow it
+            self._noise = {name: stratified_normals(np.random.default_rng((seed, stream)), len(keys), size)}
         return self._noise[name]
 
     def curvature(self, mean, beta=1.0, spread=None, most=None, room=None) -> np.ndarray:
@@ -167,6 +169,10 @@ class Draws:
                 return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
         call = self.problem.static.compiled.call
         return one + beta * np.asarray(call(_matrix, self.problem, mean), np.float64)
+
+    def prepare_curvature(self, mean, room: int) -> None:
+        """Compile what averages the curvature of a small problem over as many pairs as there is room for."""
+        prepare_hessian(self.problem, mean, room)
 
     def metric(self, curvature: np.ndarray, free: dict[str, Any] | None = None) -> DenseMetric:
         """The metric of a small problem, for directions that are free."""

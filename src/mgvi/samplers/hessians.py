@@ -47,6 +47,12 @@ def averaged_hessian(
     return run.back(run.products(np.eye(run.size)) if found is None else found)
 
 
+def prepare_hessian(problem: Problem, mean: Any, room: int) -> None:
+    """Compile what averages the Hessian over as many pairs of points as there is room for."""
+    nowhere = {name: np.zeros((2 * room, *leaf.shape), leaf.dtype) for name, leaf in problem.latent.items()}
+    _Run(problem, mean, 1.0, nowhere, None, room).program()
+
+
 class _Run:
     """Products with one averaged Hessian; half of the points on a second core."""
 
@@ -68,16 +74,24 @@ class _Run:
         self._beta, self._count = (number(x) for x in (beta, most // len(self._parts)))
         self._dtype = jnp.result_type(*(leaf.dtype for leaf in problem.latent.values()))
 
-    def products(self, vectors) -> np.ndarray:
-        """Rows of products with rows, along the bases of the coordinates."""
+    def _given(self, vectors) -> tuple[Any, ...]:
+        """What, beside the points, the program is given."""
         together = _AT_ONCE // (self.size + _tree.size(self._problem.data))
         width = min(max(together, _FEWEST), self.size + 1)
-        batches = -(-len(vectors) // width)
         # As many as there can be, so that one program serves all.
         stack = np.zeros((-(-(self.size + 1) // width), width, self.size), self._dtype)
         stack.reshape(-1, self.size)[: len(vectors)] = vectors
-        rest = (self._beta, self._count, stack, number(batches))
-        program = self._problem.static.compiled.program(_products, self._problem, self._mean, self._parts[0], *rest)
+        return self._beta, self._count, stack, number(-(-len(vectors) // width))
+
+    def program(self, rest: tuple[Any, ...] | None = None) -> Any:
+        """What makes the products with vectors that are `_given`."""
+        rest = self._given(np.zeros((0, self.size))) if rest is None else rest
+        return self._problem.static.compiled.program(_products, self._problem, self._mean, self._parts[0], *rest)
+
+    def products(self, vectors) -> np.ndarray:
+        """Rows of products with rows, along the bases of the coordinates."""
+        rest = self._given(vectors)
+        program = self.program(rest)
         double = jnp.result_type(float) == np.float64
 
         def run(some):
