@@ -111,8 +111,11 @@ class SmallRounds(Rounds):
             spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
         if settings.begin and not settings.spread:  # later rounds average; compiled beside what moves the mean
             self._draws.prepare_curvature(state.mean, self._plan.averaged)
-        room = (_FEW if settings.rough else None, settings.spread)
-        curvature = self._draws.curvature(state.mean, settings.beta, spread, *room)
+        if settings.begin == "modest" and not state.coordinates:
+            curvature = state.block["metric"]
+        else:
+            room = (_FEW if settings.rough else None, settings.spread)
+            curvature = self._draws.curvature(state.mean, settings.beta, spread, *room)
         if state.block and settings.spread:
             # An average over wide deviations may come out flat along some direction by chance, and samples that went
             # far along it would tell nothing of the way back.

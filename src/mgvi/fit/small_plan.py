@@ -18,7 +18,7 @@ _AGREED = 0.15  # if the standard error is below this
 _HOVER = 6  # rounds in which the mean goes no less far than in as many before
 _LOST = 2.0  # standard error of the mean, in sds, beyond which samples disagree
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
-_SHORT = 8  # Newton steps with few pairs: then the metric is that of another place
+_SHORT = 6  # Newton steps with few pairs, at most: then the metric is that of another place
 _PATIENCE = 6  # such rounds until the minimum must be found
 _START = 1e-4  # power of the likelihood in the first round, where it comes in step by step
 
