@@ -44,8 +44,7 @@ def is_small(problem: Problem) -> bool:
 
 def keys_at_once(problem: Problem) -> int:
     """How many deviations one call of the compiled programs draws; rounds and final draws share them."""
-    size = _tree.size(problem.latent) + _tree.size(problem.data)
-    return 32 if is_small(problem) else 4 if size < 300_000 else 2
+    return 32 if is_small(problem) else 2  # as many as there are pairs at first
 
 
 def affordable_pairs(problem: Problem) -> int:
