@@ -141,7 +141,80 @@ def election() -> Case:
     return Case("election", model, (female, black, state - 1, bush), None)
 
 
-CASES = (eight_schools, german_credit, radon, random_walk, item_response, election)
+def counts_of_a_process() -> Case:
+    """Eleven counts whose log-rate is a Gaussian process with unknown length and amplitude."""
+    where = folder() / "reference_posteriors" / "gp_pois_regr-gp_pois_regr"
+    data = json.loads((where / "data.json").read_text())
+
+    def model(x, k):
+        rho = numpyro.sample("rho", dist.Gamma(25.0, 4.0))
+        alpha = numpyro.sample("alpha", dist.HalfNormal(2.0))
+        covariance = alpha**2 * jnp.exp(-0.5 * (x[:, None] - x) ** 2 / rho**2) + 1e-10 * jnp.eye(len(x))
+        f = numpyro.sample("f", dist.MultivariateNormal(0.0, covariance))
+        numpyro.sample("k", dist.Poisson(jnp.exp(f)), obs=k)
+
+    arguments = jnp.asarray(data["x"], float), jnp.asarray(data["k"])
+    return Case("counts of a process", model, arguments, _summary(where / "reference_summary.csv"))
+
+
+def autoregression() -> Case:
+    where = folder() / "reference_posteriors" / "arK-arK"
+    data = json.loads((where / "data.json").read_text())
+    y, order = np.asarray(data["y"], float), data["K"]
+    past = np.stack([y[order - lag : len(y) - lag] for lag in range(1, order + 1)], axis=1)
+
+    def model(past, y):
+        alpha = numpyro.sample("alpha", dist.Normal(0.0, 10.0))
+        beta = numpyro.sample("beta", dist.Normal(0.0, 10.0).expand([past.shape[1]]).to_event(1))
+        sigma = numpyro.sample("sigma", dist.HalfCauchy(2.5))
+        numpyro.sample("y", dist.Normal(alpha + past @ beta, sigma), obs=y)
+
+    arguments = jnp.asarray(past), jnp.asarray(y[order:])
+    return Case("autoregression", model, arguments, _summary(where / "reference_summary.csv"))
+
+
+def diamonds() -> Case:
+    where = folder() / "reference_posteriors" / "diamonds-diamonds"
+    with gzip.open(where / "data.json.gz", "rt") as file:
+        data = json.load(file)
+    design = np.asarray(data["X"])[:, 1:]
+
+    def model(design, y):
+        intercept = numpyro.sample("Intercept", dist.StudentT(3.0, 8.0, 10.0))
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([design.shape[1]]).to_event(1))
+        sigma = numpyro.sample("sigma", dist.FoldedDistribution(dist.StudentT(3.0, 0.0, 10.0)))
+        numpyro.sample("y", dist.Normal(intercept + design @ b, sigma), obs=y)
+
+    arguments = jnp.asarray(design - design.mean(axis=0)), jnp.asarray(data["Y"])
+    return Case("diamonds", model, arguments, _summary(where / "reference_summary.csv"))
+
+
+def test_scores() -> Case:
+    where = folder() / "reference_posteriors" / "kidiq-kidscore_momhsiq"
+    data = json.loads((where / "data.json").read_text())
+    score, school, iq = (np.asarray(data[name], float) for name in ("kid_score", "mom_hs", "mom_iq"))
+
+    def model(design, score):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1000.0).expand([3]).to_event(1))  # flat in the original
+        sigma = numpyro.sample("sigma", dist.HalfCauchy(2.5))
+        numpyro.sample("score", dist.Normal(design @ beta, sigma), obs=score)
+
+    arguments = jnp.asarray(np.stack([np.ones_like(iq), school, iq], axis=1)), jnp.asarray(score)
+    return Case("test scores", model, arguments, _summary(where / "reference_summary.csv"))
+
+
+CASES = (
+    eight_schools,
+    german_credit,
+    radon,
+    random_walk,
+    item_response,
+    election,
+    counts_of_a_process,
+    autoregression,
+    diamonds,
+    test_scores,
+)
 
 
 def _summary(path: Path) -> dict[str, tuple[Any, Any]]:
