@@ -14,7 +14,8 @@ from benchmarks.scaling import classification
 @partial(jax.jit, static_argnames="count")
 def ours(problem, samples, v, *, count):
     """Products with the metrics at a stack of points, chained so that none can be skipped."""
-    from mgvi.problem import FisherMetric, whitened
+    from mgvi.metric import FisherMetric
+    from mgvi.problem import whitened
 
     push = jax.linearize(lambda x: jax.vmap(partial(whitened, problem))(x), samples)[1]
     metric = FisherMetric(push, samples)

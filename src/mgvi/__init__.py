@@ -12,8 +12,9 @@ from mgvi._version import __version__
 from mgvi.errors import FileError, FitError, MgviWarning, ModelError
 from mgvi.fit import Stage, fit
 from mgvi.frontends import from_function, from_numpyro, sample_prior
+from mgvi.metric import FisherMetric
 from mgvi.posterior import Posterior, load
-from mgvi.problem import FisherMetric, Problem
+from mgvi.problem import Problem
 from mgvi.status import Status
 
 if TYPE_CHECKING:

@@ -109,8 +109,6 @@ class SmallRounds(Rounds):
         spread = self._spread(state, settings)
         if spread is not None:
             spread = {name: d * d.dtype.type(shrink) for name, d in spread.items()}
-        if settings.begin and not settings.spread:  # later rounds average; compiled beside what moves the mean
-            self._draws.prepare_curvature(state.mean, self._plan.averaged)
         if settings.begin == "modest" and not state.coordinates:
             curvature = state.block["metric"]
         else:
@@ -144,12 +142,17 @@ class SmallRounds(Rounds):
         return state, [], moved._replace(finite=finite), measured
 
     def _begin_to_compile(self, settings):
-        """What moves the mean compiles while deviations are drawn."""
+        """What moves the mean compiles in the background; what averages curvatures, which later rounds do, meanwhile.
+
+        Not after the first draws: LAPACK and a compiler on the same cores take their time.
+        """
         mean = self.state.mean
         self._draws.problem = self._problem.in_coordinates(self.state.coordinates or {})
         size, dtype = _tree.size(mean), jax.tree.leaves(mean)[0].dtype
         like = _tree.shapes_of_stack(mean, self._plan.most), jax.ShapeDtypeStruct((size, size), dtype)
         self._prepare(mean, *like, None, settings)
+        if settings.begin:
+            self._draws.prepare_curvature(mean, self._plan.averaged)
 
     def _recentred(self, state):
         """The state in the best coordinates, as far as the last round's curvature tells them."""

@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
 
 from mgvi import _tree
 
 _TRIES = 4  # to find eigenvalues
-_inverse_of_triangle: Any = get_lapack_funcs("trtri", dtype=np.float64)
+_SMALL = 64  # rows up to which a triangle is inverted like any matrix
 
 
 class DenseMetric:
@@ -45,7 +44,7 @@ class DenseMetric:
         factor = _cholesky(self.matrix)
         if factor is None:
             return np.full_like(self.matrix, np.nan)
-        return _inverse_of_triangle(factor.T)[0].T  # in a quarter of the time that NumPy takes
+        return _inverse_of_triangle(factor)
 
     @cached_property
     def inverse(self) -> np.ndarray:
@@ -108,6 +107,21 @@ def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             continue
         return values, vectors[np.argsort(order)]
     return np.linalg.eigh(matrix)
+
+
+def _inverse_of_triangle(lower):
+    """By halves: NumPy, which sees no triangle, takes three times as long.
+
+    SciPy's LAPACK would do it, but has threads of its own, in the way of NumPy's: fits take half as long again.
+    """
+    half = len(lower) // 2
+    if len(lower) <= _SMALL:
+        return np.linalg.inv(lower)
+    inverse = np.zeros_like(lower)
+    first, last = _inverse_of_triangle(lower[:half, :half]), _inverse_of_triangle(lower[half:, half:])
+    inverse[:half, :half], inverse[half:, half:] = first, last
+    inverse[half:, :half] = -last @ lower[half:, :half] @ first
+    return inverse
 
 
 def _cholesky(matrix):

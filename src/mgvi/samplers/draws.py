@@ -33,6 +33,7 @@ _PROBES = 32  # for the diagonal of the metric
 _DENSE_LATENTS = 1000  # up to so many latents, and
 _DENSE_JACOBIAN = 10_000_000  # so many entries of R, a matrix is cheaper than iterations
 _DENSE_WORK = 5e7  # numbers that an average over 32 pairs may take
+_LITTLE = 100_000  # entries of R: so few that any program for them is fast
 _WIDEST = 10.0  # times the prior's variance: the most along any direction
 
 
@@ -166,8 +167,9 @@ class Draws:
             found = averaged_hessian(self.problem, mean, beta, spread, most, room)
             if np.all(np.isfinite(found)):
                 return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
-        call = self.problem.static.compiled.call
-        return one + beta * np.asarray(call(_matrix, self.problem, mean), np.float64)
+        effort = int(len(one) * _tree.size(self.problem.data) > _LITTLE)
+        found = self.problem.static.compiled.call(_matrix, self.problem, mean, effort=effort)
+        return one + beta * np.asarray(found, np.float64)
 
     def prepare_curvature(self, mean, room: int) -> None:
         """Compile what averages the curvature of a small problem over as many pairs as there is room for."""

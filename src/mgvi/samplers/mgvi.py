@@ -14,7 +14,7 @@ import numpy as np
 
 from mgvi import _tree
 from mgvi.linalg import Report, Stop, solve
-from mgvi.problem import FisherMetric
+from mgvi.metric import FisherMetric
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class MGVI:
     Examples
     --------
     >>> import jax, jax.numpy as jnp
-    >>> from mgvi.problem import FisherMetric
+    >>> from mgvi.metric import FisherMetric
     >>> from mgvi.samplers import MGVI
     >>> metric = FisherMetric(lambda v: 3.0 * v, jax.ShapeDtypeStruct((2,), jnp.float32))
     >>> deviations, report = MGVI().draw(metric, jax.random.split(jax.random.key(0), 4))
@@ -78,7 +78,7 @@ class Point:
     Examples
     --------
     >>> import jax, jax.numpy as jnp
-    >>> from mgvi.problem import FisherMetric
+    >>> from mgvi.metric import FisherMetric
     >>> from mgvi.samplers import Point
     >>> metric = FisherMetric(lambda v: 3.0 * v, jax.ShapeDtypeStruct((2,), jnp.float32))
     >>> print(Point().draw(metric, jax.random.split(jax.random.key(0), 1))[0])
