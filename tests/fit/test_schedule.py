@@ -84,7 +84,8 @@ def test_few_pairs_may_take_some_rounds_to_find_the_minimum_but_not_for_ever():
     far = settled(pairs=8, newton_status=int(Status.ITERATION_LIMIT), decrement=5.0, shift=3.0)[1]
     assert plan().next([first, *3 * [far]]).begin is None
     assert plan().next([first, *9 * [far]]).begin == "prior"
-    assert plan().next([first, *9 * [{**far, "decrement": 0.5}]]).begin is None
+    near = plan().next([first, *9 * [{**far, "decrement": 0.5}]])
+    assert near.begin is None and near.pairs == 256
 
 
 def test_mean_that_is_stuck_is_not_converged_but_begins_anew_once():

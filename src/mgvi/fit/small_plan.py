@@ -19,7 +19,7 @@ _HOVER = 6  # rounds in which the mean goes no less far than in as many before
 _LOST = 2.0  # standard error of the mean, in sds, beyond which samples disagree
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
 _SHORT = 6  # Newton steps with few pairs, at most: then the metric is that of another place
-_PATIENCE = 6  # such rounds until the minimum must be found
+_PATIENCE = 10  # such rounds, after which the minimum must be near, and more pairs tell the way
 _START = 1e-4  # power of the likelihood in the first round, where it comes in step by step
 
 
@@ -73,7 +73,8 @@ class SmallPlan:
             return self._tempering(next_power(last))
         if first and last["pairs"] < self._base:
             # Once more, at least: the first deviations are those of where it began.
-            again = last["begin"] or last["shift"] > 1 or last["newton_status"] != Status.CONVERGED
+            moves = last["shift"] > 1 or last["newton_status"] != Status.CONVERGED
+            again = last["begin"] or (moves and len(history) < _PATIENCE)
             return self._with_few(0.05) if again else self._settling(self._base)
         if not last["measure_noise"]:  # the first round with the whole likelihood
             return self._settling(self._base, rough=_is_far(last))
