@@ -33,8 +33,7 @@ def folder() -> Path:
 
 
 def eight_schools() -> Case:
-    where = folder() / "reference_posteriors" / "eight_schools-eight_schools_noncentered"
-    data = json.loads((where / "data.json").read_text())
+    data, answer = _published("eight_schools-eight_schools_noncentered")
 
     def model(sigma, y):
         mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
@@ -44,7 +43,7 @@ def eight_schools() -> Case:
             numpyro.sample("y", dist.Normal(theta, sigma), obs=y)
 
     arguments = jnp.asarray(data["sigma"], float), jnp.asarray(data["y"], float)
-    return Case("eight schools", model, arguments, _summary(where / "reference_summary.csv"))
+    return Case("eight schools", model, arguments, answer)
 
 
 def german_credit() -> Case:
@@ -105,8 +104,7 @@ def random_walk() -> Case:
 
 
 def item_response() -> Case:
-    where = folder() / "reference_posteriors" / "irt_2pl-irt_2pl"
-    data = json.loads((where / "data.json").read_text())
+    data, answer = _published("irt_2pl-irt_2pl")
 
     def model(y):
         sigma_theta = numpyro.sample("sigma_theta", dist.HalfCauchy(2.0))
@@ -118,7 +116,7 @@ def item_response() -> Case:
         b = numpyro.sample("b", dist.Normal(mu_b, sigma_b).expand([y.shape[0]]).to_event(1))
         numpyro.sample("y", dist.Bernoulli(logits=a[:, None] * (theta - b[:, None])), obs=y)
 
-    return Case("item response", model, (jnp.asarray(data["y"]),), _summary(where / "reference_summary.csv"))
+    return Case("item response", model, (jnp.asarray(data["y"]),), answer)
 
 
 def election() -> Case:
@@ -143,8 +141,7 @@ def election() -> Case:
 
 def counts_of_a_process() -> Case:
     """Eleven counts whose log-rate is a Gaussian process with unknown length and amplitude."""
-    where = folder() / "reference_posteriors" / "gp_pois_regr-gp_pois_regr"
-    data = json.loads((where / "data.json").read_text())
+    data, answer = _published("gp_pois_regr-gp_pois_regr")
 
     def model(x, k):
         rho = numpyro.sample("rho", dist.Gamma(25.0, 4.0))
@@ -154,12 +151,11 @@ def counts_of_a_process() -> Case:
         numpyro.sample("k", dist.Poisson(jnp.exp(f)), obs=k)
 
     arguments = jnp.asarray(data["x"], float), jnp.asarray(data["k"])
-    return Case("counts of a process", model, arguments, _summary(where / "reference_summary.csv"))
+    return Case("counts of a process", model, arguments, answer)
 
 
 def autoregression() -> Case:
-    where = folder() / "reference_posteriors" / "arK-arK"
-    data = json.loads((where / "data.json").read_text())
+    data, answer = _published("arK-arK")
     y, order = np.asarray(data["y"], float), data["K"]
     past = np.stack([y[order - lag : len(y) - lag] for lag in range(1, order + 1)], axis=1)
 
@@ -170,13 +166,11 @@ def autoregression() -> Case:
         numpyro.sample("y", dist.Normal(alpha + past @ beta, sigma), obs=y)
 
     arguments = jnp.asarray(past), jnp.asarray(y[order:])
-    return Case("autoregression", model, arguments, _summary(where / "reference_summary.csv"))
+    return Case("autoregression", model, arguments, answer)
 
 
 def diamonds() -> Case:
-    where = folder() / "reference_posteriors" / "diamonds-diamonds"
-    with gzip.open(where / "data.json.gz", "rt") as file:
-        data = json.load(file)
+    data, answer = _published("diamonds-diamonds")
     design = np.asarray(data["X"])[:, 1:]
 
     def model(design, y):
@@ -186,12 +180,11 @@ def diamonds() -> Case:
         numpyro.sample("y", dist.Normal(intercept + design @ b, sigma), obs=y)
 
     arguments = jnp.asarray(design - design.mean(axis=0)), jnp.asarray(data["Y"])
-    return Case("diamonds", model, arguments, _summary(where / "reference_summary.csv"))
+    return Case("diamonds", model, arguments, answer)
 
 
 def test_scores() -> Case:
-    where = folder() / "reference_posteriors" / "kidiq-kidscore_momhsiq"
-    data = json.loads((where / "data.json").read_text())
+    data, answer = _published("kidiq-kidscore_momhsiq")
     score, school, iq = (np.asarray(data[name], float) for name in ("kid_score", "mom_hs", "mom_iq"))
 
     def model(design, score):
@@ -200,7 +193,7 @@ def test_scores() -> Case:
         numpyro.sample("score", dist.Normal(design @ beta, sigma), obs=score)
 
     arguments = jnp.asarray(np.stack([np.ones_like(iq), school, iq], axis=1)), jnp.asarray(score)
-    return Case("test scores", model, arguments, _summary(where / "reference_summary.csv"))
+    return Case("test scores", model, arguments, answer)
 
 
 CASES = (
@@ -215,6 +208,14 @@ CASES = (
     diamonds,
     test_scores,
 )
+
+
+def _published(name: str) -> tuple[dict, dict[str, tuple[Any, Any]]]:
+    """The data of a published posterior, and its reference means and sds."""
+    where = folder() / "reference_posteriors" / name
+    packed = where / "data.json.gz"
+    text = gzip.decompress(packed.read_bytes()) if packed.exists() else (where / "data.json").read_text()
+    return json.loads(text), _summary(where / "reference_summary.csv")
 
 
 def _summary(path: Path) -> dict[str, tuple[Any, Any]]:
