@@ -10,17 +10,34 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
 import jax
+import jax.core
 import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax.dtypes import canonicalize_dtype
+from jax.interpreters import ad, batching, mlir
 
 _INLINE = 4096  # outputs that depend on no input and are at most this large stay concrete
 _LARGE = 10_000  # entries of a product of matrices that takes time
+
+
+def mark(name: str, value: Any, *others: Any) -> Any:
+    """The value, at a place where a caller of the program may exchange it for one that depends on others too."""
+    return _mark.bind(value, *others, name=name)
+
+
+# The value itself for all but the trace of a program.
+_mark = jex.Primitive("mark")
+_mark.def_impl(lambda value, *others, name: value)
+_mark.def_abstract_eval(lambda value, *others, name: jax.core.ShapedArray(value.shape, value.dtype))
+mlir.register_lowering(_mark, mlir.lower_fun(lambda value, *others, name: value, multiple_results=False))
+ad.primitive_jvps[_mark] = lambda primals, tangents, name: (primals[0], tangents[0])
+batching.primitive_batchers[_mark] = lambda arguments, axes, name: (arguments[0], axes[0])
 
 
 class Program:
@@ -48,18 +65,55 @@ class Program:
         places = jax.tree.map(place, constants)
         return Program(self._jaxpr, self._in_tree, self._out_tree, self._fixed, self._depends, places)
 
-    def __call__(self, constants, tree):
-        """Evaluate at a tree of inputs."""
+    def __call__(self, constants, tree, exchange: Callable | None = None):
+        """Evaluate at a tree of inputs, with `exchange(name, value, *others)` in the place of marked values."""
         leaves, in_tree = jax.tree.flatten(tree)
         if in_tree != self._in_tree:
             raise ValueError(f"expected inputs of structure {self._in_tree}, found {in_tree}")
         hoisted, large = constants if self._places is None else jax.tree.map(lambda i: constants[i], self._places)
-        computed = iter(jex.jaxpr_as_fun(jex.ClosedJaxpr(self._jaxpr, hoisted))(*leaves))
+        computed = iter(self._computed([*hoisted, *leaves], exchange or (lambda name, value, *others: value)))
         outputs = []
         for i in range(self._out_tree.num_leaves):
             value = self._fixed.get(i)
             outputs.append(next(computed) if value is None else large[value] if isinstance(value, int) else value)
         return jax.tree.unflatten(self._out_tree, outputs)
+
+    def _computed(self, given, exchange):
+        known = dict(zip([*self._jaxpr.constvars, *self._jaxpr.invars], given, strict=True))
+        read = lambda v: v.val if isinstance(v, jex.Literal) else known[v]
+        for part, marked in self._parts:
+            values = jex.jaxpr_as_fun(jex.ClosedJaxpr(part, []))(*map(read, part.invars))
+            known.update(zip(part.outvars, values, strict=True))
+            if marked is not None:
+                known[marked.outvars[0]] = exchange(marked.params["name"], *map(read, marked.invars))
+        return map(read, self._jaxpr.outvars)
+
+    @cached_property
+    def _parts(self) -> list[tuple[Any, Any]]:
+        """What is between the marks, each with the mark after it."""
+        equations: list[Any] = [*self._jaxpr.eqns]
+        places = [i for i, equation in enumerate(equations) if equation.primitive is _mark]
+        parts, first = [], 0
+        for place in [*places, len(equations)]:
+            some, rest = equations[first:place], equations[place:]
+            made = {v for equation in some for v in equation.outvars}
+            used = _variables(v for equation in some for v in equation.invars)
+            later = _variables(chain((v for equation in rest for v in equation.invars), self._jaxpr.outvars))
+            part = self._jaxpr.replace(
+                constvars=[],
+                invars=[v for v in used if v not in made],
+                eqns=some,
+                outvars=[v for v in later if v in made],
+                debug_info=self._jaxpr.debug_info._replace(arg_names=None, result_paths=None),
+            )
+            parts.append((part, equations[place] if rest else None))
+            first = place + 1
+        return parts
+
+    @property
+    def marks(self) -> set[str]:
+        """Names of the values that can be exchanged."""
+        return {marked.params["name"] for _, marked in self._parts if marked is not None}
 
     def dependence(self, name: str | None = None):
         """Tree of bools: which outputs depend on an input (named by its key in the input dict) or on any."""
@@ -94,6 +148,11 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
             large.append(value)
     needed = _slice(closed, [not is_free for is_free in free])
     return Program(needed.jaxpr, in_tree, out_trees[-1], fixed, depends), (list(needed.consts), large)
+
+
+def _variables(atoms) -> list[Any]:
+    """Those that are not numbers, each once."""
+    return list(dict.fromkeys(v for v in atoms if not isinstance(v, jex.Literal)))
 
 
 def _evaluated(closed) -> list[Any]:

@@ -31,9 +31,8 @@ class Static:
     observe: Program
     constrain: Any
     active: dict[str, frozenset[str]]
-    scales: Program | None = None  # logarithms of the scales of the sites below
+    scales: Program | None = None  # logarithms of the scales of the sites below, and the latents that they multiply
     scaled: dict[str, Site] = field(default_factory=dict)  # sites whose scale depends on other latents
-    levels: tuple[tuple[str, ...], ...] = ()  # of those sites; a scale depends on levels before its own
     compiled: Compiled = field(default_factory=Compiled)
     compressions: dict[bool, Any] = field(default_factory=dict)  # of Hessians, in adapted coordinates and in others
 
@@ -132,29 +131,28 @@ class Problem:
         return self.arrays["coordinates"]
 
     def log_scales(self, xi: Latent) -> dict[str, Any]:
-        """Logarithms of the scales that the latent gives to other latents, by site."""
+        """Logarithms of the scales that a standard-normal latent gives to other latents, by site."""
         return self.static.scales(self.arrays["constants"], xi)["scales"] if self.static.scales else {}
+
+    def located(self, xi: Latent) -> tuple[Latent, dict[str, Any]]:
+        """The standard-normal latent of a point in the problem's coordinates, and logarithms of the scales there."""
+        if self.static.scales is None:
+            return xi, {}
+        found = self.static.scales(self.arrays["constants"], xi, self._standard)
+        return {**xi, **found["latents"]}, found["scales"]
 
     def standard(self, xi: Latent) -> Latent:
         """The standard-normal latent of a point in the problem's coordinates."""
-        return self._standard(xi)[0]
+        return self.located(xi)[0]
 
-    def _standard(self, xi):
-        """That latent, and the logarithms of the scales that coordinates are for."""
-        logs = {}
-        for names in self.static.levels if self.coordinates else ():
-            found = self.log_scales(xi)  # scales of this level depend on those before it only, which are final
-            logs.update({name: found[name] for name in names})
-            moved = {
-                name: self.static.scaled[name].latent(self.coordinates[name], logs[name], xi[name]) for name in names
-            }
-            xi = {**xi, **moved}
-        return xi, logs
+    def _standard(self, name, latent, log):
+        """What the model sees of a latent where its scale has the logarithm `log`."""
+        at = self.coordinates.get(name)
+        return latent if at is None else self.static.scaled[name].latent(at, log, latent)
 
     def _observe(self, xi):
-        """Distributions of the data and factors, and those logarithms."""
-        xi, logs = self._standard(xi)
-        return self.static.observe(self.arrays["constants"], xi), logs
+        """Distributions of the data, factors, and logarithms of scales."""
+        return self.static.observe(self.arrays["constants"], xi, self._standard)
 
 
 @jax.jit
@@ -168,16 +166,16 @@ def neg_log_likelihood_terms(problem: Problem, xi: Latent, beta: Any = 1.0) -> d
 
     `beta` is the power that the likelihood is raised to.
     """
-    return _terms(problem, xi, beta, *problem._observe(xi))
+    return _terms(problem, xi, beta, problem._observe(xi))
 
 
 def terms_and_information(problem: Problem, xi: Latent, beta: Any) -> tuple[dict[str, jax.Array], dict[str, Any]]:
     """Those terms, and the `information` of the data, from one evaluation of the model."""
-    observed, logs = problem._observe(xi)
-    return _terms(problem, xi, beta, observed, logs), _information(problem, observed)
+    observed = problem._observe(xi)
+    return _terms(problem, xi, beta, observed), _information(problem, observed)
 
 
-def _terms(problem, xi, beta, observed, logs):
+def _terms(problem, xi, beta, observed):
     terms = {name: -factor for name, factor in observed["factors"].items()}
     for name, d in observed["sites"].items():
         weight = problem.arrays["weight"][name]
@@ -185,7 +183,9 @@ def _terms(problem, xi, beta, observed, logs):
         terms[name] = -log_prob if weight is None else -weight * log_prob
     terms = _tree.scale(beta, terms)
     for name, at in problem.coordinates.items():
-        terms[f"coordinates of {name}"] = problem.static.scaled[name].neg_log_ratio(at, logs[name], xi[name])
+        terms[f"coordinates of {name}"] = problem.static.scaled[name].neg_log_ratio(
+            at, observed["scales"][name], xi[name]
+        )
     return terms
 
 
@@ -195,7 +195,7 @@ def _root(problem, name, d):
 
 def information(problem: Problem, xi: Latent) -> dict[str, Any]:
     """Fisher information of each datum in its parameter, for the observed sites that it may be averaged for."""
-    return _information(problem, problem._observe(xi)[0])
+    return _information(problem, problem._observe(xi))
 
 
 def _information(problem, observed):
@@ -210,7 +210,7 @@ def whitened(problem: Problem, xi: Latent, beta: Any = 1.0, known: dict[str, Any
     `known` is information of data that takes the place of that at `xi`.
     """
     white: dict[str, Any] = {}
-    observed, logs = problem._observe(xi)
+    observed = problem._observe(xi)
     for name, d in observed["sites"].items():
         if problem.static.active[name]:
             root = _root(problem, name, lax.stop_gradient(d))
@@ -218,7 +218,7 @@ def whitened(problem: Problem, xi: Latent, beta: Any = 1.0, known: dict[str, Any
             white[name] = root.apply(_root(problem, name, d).parameters)
     white = _tree.scale(jnp.sqrt(beta), white)
     for name, at in problem.coordinates.items():
-        white[f"coordinates of {name}"] = problem.static.scaled[name].whitened(at, logs[name])
+        white[f"coordinates of {name}"] = problem.static.scaled[name].whitened(at, observed["scales"][name])
     return white
 
 
@@ -297,18 +297,18 @@ def hessian_products(
 
 @jax.jit
 def _constrain(problem, xi):
-    return problem.static.constrain(problem.arrays["constants"], problem.standard(xi))
+    return problem.static.constrain(problem.arrays["constants"], xi, problem._standard)
 
 
 @jax.jit
 def _log_likelihood(problem, xi):
     data = problem.arrays["data"]
-    return {name: d.log_prob(data[name]) for name, d in problem._observe(xi)[0]["sites"].items()}
+    return {name: d.log_prob(data[name]) for name, d in problem._observe(xi)["sites"].items()}
 
 
 @jax.jit
 def _simulate(problem, key, xi):
-    sites = problem._observe(xi)[0]["sites"]
+    sites = problem._observe(xi)["sites"]
     keys = jax.random.split(key, max(len(sites), 1))
     return {name: d.sample(k) for (name, d), k in zip(sites.items(), keys, strict=False)}
 
@@ -323,7 +323,7 @@ def _sample_prior(problem, key, n):
 
 def _predicted_moments(problem, xi):
     moments = {}
-    for name, d in problem._observe(xi)[0]["sites"].items():
+    for name, d in problem._observe(xi)["sites"].items():
         counts = jnp.ones(d.batch_shape, bool)
         inner = d
         while isinstance(inner, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):

@@ -25,8 +25,7 @@ def _recentred(problem, mean, diagonal, block):
     inner = sub_blocks(
         jnp.linalg.inv(block), {name: problem.static.latent[name] for name in global_sites(problem.static.latent)}
     )
-    standard = problem.standard(mean)
-    logs = problem.log_scales(standard)
+    standard, logs = problem.located(mean)
     coordinates, diagonal = {}, dict(diagonal)
     for name, at in problem.coordinates.items():
         site = problem.static.scaled[name]

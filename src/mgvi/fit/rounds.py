@@ -98,8 +98,7 @@ def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: Knobs, 
 @jax.jit
 def located(problem, mean):
     """The standard-normal latent of a mean, and logarithms of the scales there."""
-    standard = problem.standard(mean)
-    return standard, problem.log_scales(standard)
+    return problem.located(mean)
 
 
 def measured_by(step, squares: Squares, count, floor=0.0) -> Measured:

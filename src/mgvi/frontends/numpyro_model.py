@@ -86,13 +86,13 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
     pool: list[Any] = []
 
     def part(*keys):
-        only = lambda xi: _pick(everything(constants, {**xi, _MARKER: jnp.zeros(())}), keys)
+        only = lambda xi: _pick(everything(constants, {**xi, _MARKER: jnp.zeros(())}, _program.mark), keys)
         program, own = _program.trace(only, zero)
         return program.pooled(own, pool)
 
-    observe, constrain = part("sites", "factors"), part("values")
-    scaled, levels = run.scaled(everything, start["scales"])
-    scales = part("scales") if scaled else None
+    observe, constrain = part("sites", "factors", "scales"), part("values")
+    scaled = run.scaled(everything, start["scales"])
+    scales = part("scales", "latents") if scaled else None
     arrays = {
         "constants": pool,
         "data": data,
@@ -103,11 +103,10 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
     static = Static(
         latent=run.latent,
         observe=observe,
-        constrain=lambda c, xi: constrain(c, xi)["values"],
+        constrain=lambda *given: constrain(*given)["values"],
         active=active,
         scales=scales,
         scaled=scaled,
-        levels=levels,
         compiled=compiled,
     )
     problem = Problem(arrays, static)
@@ -172,7 +171,7 @@ class _Runner:
         self.observed: dict[str, tuple[int, ...]] = {}  # shapes of the data
         self.imputed: set[str] = set()  # discrete sites that obs_mask imputes
         self._in_scan: set[str] = set()
-        self._expand: dict[str, Callable | None] = {}  # for sites with a scale, groups of latents to latents
+        self._scales: dict[str, Any] = {}  # of the last run, and the latents that they multiply
         self._plates: dict[str, jax.Array] = {}
 
     def discover(self) -> None:
@@ -207,7 +206,8 @@ class _Runner:
         """Run at a latent: priors, values, distributions and values of data, weights and factors."""
         trace = self._trace(lambda site: self._substitute(site, xi))
         hidden = {name.removesuffix("_unobserved") for name in self.imputed} | self.imputed
-        out = {"priors": {}, "values": {}, "scales": {}, "sites": {}, "data": {}, "weights": {}, "factors": {}}
+        kinds = ("priors", "values", "scales", "latents", "sites", "data", "weights", "factors")
+        out: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
         for name, site in trace.items():
             if _is_factor(site):
                 out["factors"][name] = site["fn"].log_factor
@@ -219,26 +219,21 @@ class _Runner:
                 out["values"][name] = jnp.asarray(site["value"])
                 if name in self.latent:
                     out["priors"][name] = site["fn"]
-                    scale = None if name in self._in_scan else scale_of(_expanded(site))
-                    if scale is not None:
-                        out["scales"][name], self._expand[name] = scale
+                    if name in self._scales:
+                        scale, out["latents"][name] = self._scales[name]
+                        out["scales"][name] = scale.log
         return out
 
-    def scaled(self, everything, scales) -> tuple[dict[str, Site], tuple[tuple[str, ...], ...]]:
-        """Sites whose scale depends on other latents, and their levels: a scale depends on levels before its own."""
-        depends = {name: everything.dependence(name)["scales"] for name in self.latent}
+    def scaled(self, everything, logs) -> dict[str, Site]:
+        """Sites whose scale depends on other latents, given the logarithms of all scales."""
+        depends = everything.dependence()["scales"]
         chosen: dict[str, Site] = {}
-        level: dict[str, int] = {}
-        for name in self.latent:  # in the order of the model, which no dependence goes against
-            above = [other for other, flags in depends.items() if name in scales and flags[name]]
-            if above:
-                log = scales[name]
-                level[name] = 1 + max((level[other] for other in above if other in level), default=-1)
-                expand = self._expand[name]
+        for name, log in logs.items():
+            if depends[name] and name in everything.marks:
+                expand = self._scales[name][0].expand
                 groups = None if expand is None else jnp.shape(log)
                 chosen[name] = Site(self.latent[name].shape, groups, expand, expand is None and jnp.size(log) == 1)
-        levels = range(max(level.values(), default=-1) + 1)
-        return chosen, tuple(tuple(name for name in chosen if level[name] == i) for i in levels)
+        return chosen
 
     def _trace(self, substitute):
         seeded = handlers.seed(self._call, 0)
@@ -280,6 +275,9 @@ class _Runner:
         latent = xi[name] if name in xi else jnp.zeros(latent_shape(d))
         if name in self._in_scan and name in xi:
             latent = latent[site["infer"][_SCAN_INDEX]]
+        elif name in xi and (scale := scale_of(d)) is not None:
+            latent = _program.mark(name, latent, scale.log)  # coordinates may depend on the scale
+            self._scales[name] = scale, latent
         return standardize(d, latent)
 
 
