@@ -106,6 +106,20 @@ def test_log_density_is_that_of_the_dense_normal(grid, x64):
     np.testing.assert_allclose(field.log_prob(value), expected, rtol=1e-8)
 
 
+def test_tables_of_a_learned_spectrum_are_arguments_of_its_derivatives():
+    """As constants they would be in each program once more, as large as a field, and their products be made twice."""
+    grid = Grid((40, 40))
+
+    def model(y):
+        spectrum = smooth_spectrum("p", grid, sd=(1.0, 0.5))
+        numpyro.sample("y", dist.Normal(numpyro.sample("s", StationaryField(grid, spectrum)), 1.0), obs=y)
+
+    problem = mgvi.from_numpyro(model, jnp.zeros((40, 40)))
+    slope = jax.jit(lambda problem, xi: jax.grad(problem.neg_log_density)(xi))
+    text = slope.lower(problem, {name: jnp.zeros(x.shape) for name, x in problem.latent.items()}).as_text()
+    assert len(text) < 60_000
+
+
 @pytest.mark.parametrize("grid", GRIDS, ids=repr)
 def test_transposes_are_adjoint_and_batches_agree(grid, x64):
     spectrum = Tabulated(jnp.linspace(0.0, -4.0, 9), 1.2)

@@ -45,12 +45,18 @@ class SparseMap:
         self._pair = _pair(len(forward), len(backward))
         self._tables = [table for stage in forward + backward for table in stage]
 
-    def __call__(self, x):
-        """The product with an array whose last axis has as many entries as the matrix has columns."""
+    def __call__(self, x, tables=None):
+        """The product with an array whose last axis has as many entries as the matrix has columns.
+
+        `tables` are those of the matrix, for callers that hand them through what would make constants of them.
+        """
         if x.shape[-1] != self.shape[1]:
             raise ValueError(f"expected {self.shape[1]} entries along the last axis, found {x.shape[-1]}")
-        tables = [jnp.asarray(t, x.dtype if t.dtype.kind == "f" else None) for t in self._tables]
-        return linear(self._pair, x, *tables)
+        return linear(self._pair, x, *(self.tables(x.dtype) if tables is None else tables))
+
+    def tables(self, dtype) -> list[jax.Array]:
+        """Where entries are gathered from, and their values."""
+        return [jnp.asarray(t, dtype if t.dtype.kind == "f" else None) for t in self._tables]
 
 
 @lru_cache(maxsize=64)

@@ -127,7 +127,11 @@ class Tabulated(Spectrum):
 
     def _normalized(self, grid):
         scale = 2 * jnp.log(jnp.asarray(self.amplitude, float)) + math.log(grid.volume)
-        return _normalized(grid, self.log_power, scale)
+        expand = _expansion(grid, self.log_power.shape[-1])
+        count = grid.multiplicity.copy()
+        count[(0,) * grid.ndim] = 0.0
+        fixed = jnp.asarray(count.ravel(), self.log_power.dtype), expand.tables(self.log_power.dtype)
+        return _normalized(expand, self.log_power, scale, *fixed)
 
 
 class PowerLaw(Tabulated):
@@ -163,34 +167,36 @@ class PowerLaw(Tabulated):
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _normalized(grid, log_power, scale):
-    """Logarithms of the power of all modes and on the spectrum's axis, such that the sum over modes is exp(scale)."""
-    modes = _expansion(grid, log_power.shape[-1])(log_power)
-    _, top, total = _shares(grid, modes, log_power)
+def _normalized(expand, log_power, scale, count, tables):
+    """Logarithms of the power of all modes and on the spectrum's axis, such that the sum over modes is exp(scale).
+
+    `count` tells how many modes each stands for, 0 for the constant one. It and the tables of the expansion are
+    arguments: whoever differentiates a traced model finds them among its arrays.
+    """
+    modes = expand(log_power, tables)
+    _, top, total = _shares(modes, log_power, count)
     offset = scale - (top + jnp.log(total))
     return modes + offset, log_power + offset
 
 
 @_normalized.defjvp
-def _normalized_jvp(grid, primals, tangents):
+def _normalized_jvp(expand, primals, tangents):
     # The derivative of the sum is a short vector, and rows of the expansion add up to 1: a linearised model expands
     # once, and has no other sum over the modes.
-    (log_power, scale), (change, of_scale) = primals, tangents
-    expand = _expansion(grid, log_power.shape[-1])
-    modes = expand(log_power)
-    weights, top, total = _shares(grid, modes, log_power)
-    gradient = jax.linear_transpose(expand, log_power)(weights / total)[0]
+    (log_power, scale, count, tables), (change, of_scale, _, _) = primals, tangents
+    of_modes = partial(expand, tables=tables)
+    modes = of_modes(log_power)
+    weights, top, total = _shares(modes, log_power, count)
+    gradient = jax.linear_transpose(of_modes, log_power)(weights / total)[0]
     offset = scale - (top + jnp.log(total))
     on_axis = change + (of_scale - jnp.vdot(gradient, change))
-    return (modes + offset, log_power + offset), (expand(on_axis), on_axis)
+    return (modes + offset, log_power + offset), (of_modes(on_axis), on_axis)
 
 
-def _shares(grid, modes, log_power):
+def _shares(modes, log_power, count):
     """The power of each mode but the constant one, and its sum, both over exp(top)."""
-    count = grid.multiplicity.copy()
-    count[(0,) * grid.ndim] = 0.0
     top = jax.lax.stop_gradient(jnp.max(log_power))
-    weights = jnp.asarray(count.ravel(), modes.dtype) * jnp.exp(modes - top)
+    weights = count * jnp.exp(modes - top)
     return weights, top, jnp.sum(weights)
 
 
