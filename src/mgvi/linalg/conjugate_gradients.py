@@ -4,8 +4,8 @@ A matrix-free product and right-hand sides, stacked along a leading axis, come i
 It must not know what the operator is.
 
 With `coupled=True` all right-hand sides search one common Krylov space (block conjugate gradients, with the residuals
-kept orthonormal by a two-pass Cholesky-QR); otherwise each has its own. A coupled solve that loses rank or accuracy
-hands over to an uncoupled one, and the residuals in the report are always those of the solution itself, not of the
+kept orthonormal by a two-pass Cholesky-QR); otherwise each has its own. A coupled solve that loses its accuracy begins
+again with the true residual, and the residuals in the report are always those of the solution itself, not of the
 recursion.
 """
 
@@ -21,6 +21,7 @@ from mgvi.status import Status
 
 _DEPENDS = 32  # roundings: so little of a right-hand side, squared, that is not a sum of others is rounding itself
 _FEW = 4  # right-hand sides whose factors, and on accelerators products, are made number by number
+_PASSES = 4  # of a coupled solve, at most
 _WINDOW = 4  # iterations over which the decrease of the energy is judged
 
 
@@ -43,6 +44,11 @@ class Stop(NamedTuple):
     energy: Any = 0.0
     iterations: Any = 1000
     share: Any = 0.0
+
+    @property
+    def by_energy(self):
+        """Whether a small decrease of the energy is reason enough to end."""
+        return jnp.any((self.energy > 0) | (self.share > 0))
 
     def gains(self, recent, total):
         """Whether the last iterations decreased the energy enough to go on."""
@@ -117,16 +123,17 @@ def solve(
             raise ValueError("an unchecked solve is not coupled and starts at zero")
         x, used, satisfied, size = _run_separate(mv, start, b, stop, goal, none, precondition)
         return x, _report(size, scale, stop, used, satisfied)
-    # Where the coupling has lost its accuracy, a second pass begins with the true residual.
+    # Where the coupling has lost its accuracy, another pass begins with the true residual.
     run = _run_coupled if coupled else lambda *given: _run_separate(*given)[:3]
-    passes = 2 if coupled else 1
+    passes = _PASSES if coupled else 1
 
     def one_pass(state):
         # Whatever comes after a pass begins with the true residual: the product is compiled once for all of them.
         x, _, used, turn, satisfied = state
         r = _tree.subtract(b, mv(x))
         size = size_of(r)
-        turn = jnp.where(satisfied | (used >= stop.iterations), passes, turn)
+        done = satisfied & (jnp.all(_is_met(size, scale, stop)) | stop.by_energy)
+        turn = jnp.where(done | (used >= stop.iterations), passes, turn)
         go_on = lambda: run(mv, x, r, stop, goal, used, precondition)
         x, used, satisfied = lax.cond(turn < passes, go_on, lambda: (x, used, satisfied))
         return x, size, used, turn + 1, satisfied
@@ -136,11 +143,14 @@ def solve(
     return x, _report(size, scale, stop, used, satisfied)
 
 
+def _is_met(residual, scale, stop):
+    return residual <= 2 * stop.residual * scale + 10 * jnp.finfo(residual.dtype).eps * scale
+
+
 def _report(residual, scale, stop, used, satisfied):
-    met = residual <= 2 * stop.residual * scale + 10 * jnp.finfo(residual.dtype).eps * scale
+    met = _is_met(residual, scale, stop)
     missed = jnp.where(used >= stop.iterations, Status.ITERATION_LIMIT, Status.STAGNATED)
-    by_energy = satisfied & jnp.any((stop.energy > 0) | (stop.share > 0))
-    status = jnp.where(met | by_energy, Status.CONVERGED, missed)
+    status = jnp.where(met | (satisfied & stop.by_energy), Status.CONVERGED, missed)
     status = jnp.where(jnp.isfinite(residual), status, Status.NOT_FINITE)
     relative = residual / jnp.where(scale > 0, scale, 1.0)
     return Report(jnp.broadcast_to(used, relative.shape), relative, status)
