@@ -31,11 +31,10 @@ def random_normal(key: jax.Array, like):
 
 def random_signs(key: jax.Array, like):
     """A tree of independent signs, 1 or -1, with the shapes and dtypes of `like`."""
-    leaves, treedef = jax.tree.flatten(like)
-    keys = jax.random.split(key, max(len(leaves), 1))
-    return jax.tree.unflatten(
-        treedef, [jax.random.rademacher(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=False)]
-    )
+    total = size(like)
+    bits = jax.random.bits(key, (-(-total // 32), 1), jnp.uint32) >> jnp.arange(32, dtype=jnp.uint32)  # a sign for each
+    signs = 1.0 - 2.0 * (bits & 1).ravel()[:total].astype(jnp.float32)
+    return from_row(signs, like)
 
 
 def zeros(like):
