@@ -304,9 +304,8 @@ _OPTIONS: dict[str, list[dict[str, Any]]] = {
         # The last optimisations take longer than they save, at any size.
         {"xla_backend_optimization_level": 1},
     ],
-    # Products of matrices are few: trying all ways to make them, or compiling some of their own, takes longer than the
-    # best one saves.
-    "gpu": [{"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}] * 3,
+    # Products of matrices are few: trying all ways to make them takes longer than the best one saves.
+    "gpu": [{"xla_gpu_autotune_level": 0}] * 3,
 }
 
 

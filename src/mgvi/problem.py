@@ -34,7 +34,7 @@ class Static:
     scales: Program | None = None  # logarithms of the scales of the sites below, and the latents that they multiply
     scaled: dict[str, Site] = field(default_factory=dict)  # sites whose scale depends on other latents
     compiled: Compiled = field(default_factory=Compiled)
-    compressions: dict[bool, Any] = field(default_factory=dict)  # of Hessians, in adapted coordinates and in others
+    compressions: dict[bool, Any] = field(default_factory=dict)  # of curvatures, in adapted coordinates and in others
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["static"])
@@ -255,18 +255,6 @@ def averaged_information(problem: Problem, mean: Latent, deviations: Latent, cou
     return _tree.scale(0.5 / count, lax.fori_loop(0, 2 * count, add, zero))
 
 
-def information_matrix(problem: Problem, mean: Latent) -> jax.Array:
-    """R^T R at a mean, as a matrix: for problems with few latents only."""
-    size = _tree.size(mean)
-    dtype = jnp.result_type(*(leaf.dtype for leaf in mean.values()))
-    directions = _tree.from_rows(jnp.eye(size, dtype=dtype), problem.static.latent)
-    white = jax.vmap(jax.linearize(partial(whitened, problem), mean)[1])(directions)
-    rows = [leaf.reshape(size, -1) for leaf in jax.tree.leaves(white)]
-    return sum(
-        (jnp.matmul(r, r.T, precision=lax.Precision.HIGHEST) for r in rows), start=jnp.zeros((size, size), dtype)
-    )
-
-
 def in_rows(problem: Problem) -> tuple[Problem, Any, Any]:
     """A small problem along the bases of its coordinates, a function from stacks of points to rows, and one back."""
     coordinates, turn = along_bases(problem.coordinates)
@@ -293,6 +281,16 @@ def hessian_products(
         return lax.fori_loop(0, batches, lambda j, t: t.at[j].add(jax.vmap(push)(vectors[j])), total)
 
     return lax.fori_loop(0, count, add, jnp.zeros_like(vectors)) / count
+
+
+def information_products(problem: Problem, mean: Latent, vectors: jax.Array, batches: Any) -> jax.Array:
+    """Rows of products of vectors with R^T R at a mean; vectors and products as for `hessian_products`."""
+    latent, (problem, rows, _) = problem.latent, in_rows(problem)
+    centre = rows(jax.tree.map(lambda m: m[None], mean))[0]
+    push = jax.linearize(lambda x: whitened(problem, _tree.from_row(x, latent)), centre)[1]
+    pull = jax.linear_transpose(push, centre)
+    product = jax.vmap(lambda v: pull(push(v))[0])
+    return lax.fori_loop(0, batches, lambda j, found: found.at[j].set(product(vectors[j])), jnp.zeros_like(vectors))
 
 
 @jax.jit

@@ -10,7 +10,7 @@ import pytest
 import mgvi
 from mgvi import _tree
 from mgvi.linalg import Compression
-from mgvi.samplers.hessians import averaged_hessian
+from mgvi.samplers.hessians import averaged_hessian, information_matrix
 
 GROUPS = 30
 PAIRS = 4
@@ -70,6 +70,17 @@ def test_average_is_the_mean_of_the_hessians(problem, coordinates, room):
     mean, spread = points(problem)
     found = averaged_hessian(here, mean, 1.0, spread, room=room)
     np.testing.assert_allclose(found, expected(here, mean, spread), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("coordinates", ["standard", "powers", "turned"])
+@pytest.mark.parametrize("room", [None, PAIRS])
+def test_information_is_that_of_the_metric(problem, coordinates, room):
+    here = problem if coordinates == "standard" else adapted(problem, coordinates == "turned")
+    mean, _ = points(problem)
+    metric = here.metric(mean)
+    columns = [_tree.to_row(metric.mv(_tree.from_row(e, here.latent))) for e in jnp.eye(_tree.size(here.latent))]
+    found = np.eye(len(columns)) + information_matrix(here, mean, room)
+    np.testing.assert_allclose(found, np.stack(columns), rtol=1e-8, atol=1e-9)
 
 
 def test_groups_share_a_product(problem):

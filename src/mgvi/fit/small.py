@@ -95,7 +95,7 @@ class SmallRounds(Rounds):
 
     def _fisher(self, state):
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
-        return self._draws.curvature(state.mean)
+        return self._draws.curvature(state.mean, room=self._plan.averaged)
 
     def approximation(self, settings: Settings, final: bool) -> dict[str, Any]:
         """The deviations to average a curvature over."""
@@ -112,8 +112,8 @@ class SmallRounds(Rounds):
         if settings.begin == "modest" and not state.coordinates:
             curvature = state.block["metric"]
         else:
-            room = (_FEW if settings.rough else None, settings.spread)
-            curvature = self._draws.curvature(state.mean, settings.beta, spread, *room)
+            most = _FEW if settings.rough else None
+            curvature = self._draws.curvature(state.mean, settings.beta, spread, most, self._plan.averaged)
         if state.block and settings.spread:
             # An average over wide deviations may come out flat along some direction by chance, and samples that went
             # far along it would tell nothing of the way back.

@@ -24,8 +24,8 @@ from mgvi.linalg import (
     global_sites,
     some_entries,
 )
-from mgvi.problem import Problem, averaged_information, information_matrix, tempered_metric
-from mgvi.samplers.hessians import averaged_hessian, prepare_hessian
+from mgvi.problem import Problem, averaged_information, tempered_metric
+from mgvi.samplers.hessians import averaged_hessian, information_matrix, prepare_hessian
 from mgvi.samplers.white import stratified_normals
 
 _FILL = 2**31 - 1  # tells keys that only fill a batch from all others
@@ -33,7 +33,6 @@ _PROBES = 32  # for the diagonal of the metric
 _DENSE_LATENTS = 1000  # up to so many latents, and
 _DENSE_JACOBIAN = 10_000_000  # so many entries of R, a matrix is cheaper than iterations
 _DENSE_WORK = 5e7  # numbers that an average over 32 pairs may take
-_LITTLE = 100_000  # entries of R: so few that any program for them is fast
 _WIDEST = 10.0  # times the prior's variance: the most along any direction
 
 
@@ -55,7 +54,6 @@ def affordable_pairs(problem: Problem) -> int:
     return max(8, min(32, int(_DENSE_WORK // work)), int(0.05 * _DENSE_WORK // work)) // 2 * 2  # even, for two cores
 
 
-_matrix = jax.jit(information_matrix)
 _averaged = jax.jit(averaged_information)
 
 
@@ -160,16 +158,16 @@ class Draws:
 
         The average is kept positive, and no wider than the prior: a variance of more than the prior's is granted to
         sums of latents that a scale ties together, not to single ones. It takes at most so many points, if told; with
-        room for more pairs than the spread has, no other program is compiled when it has them.
+        room for more pairs than the spread has, no other program is compiled when it has them. Given room, either is
+        made from as few products as its zeros allow.
         """
         one = np.eye(_tree.size(self.problem.latent))
         if spread is not None:
             found = averaged_hessian(self.problem, mean, beta, spread, most, room)
             if np.all(np.isfinite(found)):
                 return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
-        effort = int(len(one) * _tree.size(self.problem.data) > _LITTLE)
-        found = self.problem.static.compiled.call(_matrix, self.problem, mean, effort=effort)
-        return one + beta * np.asarray(found, np.float64)
+        found = information_matrix(self.problem, mean, room)
+        return one + beta * 0.5 * (found + found.T)
 
     def prepare_curvature(self, mean, room: int) -> None:
         """Compile what averages the curvature of a small problem over as many pairs as there is room for."""
