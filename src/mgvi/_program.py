@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any
 
 import jax
@@ -93,27 +92,26 @@ class Program:
         """What is between the marks, each with the mark after it."""
         equations: list[Any] = [*self._jaxpr.eqns]
         places = [i for i, equation in enumerate(equations) if equation.primitive is _mark]
+        needed = {
+            v: i for i, equation in enumerate(equations) for v in _variables(equation.invars)
+        }  # for the last time
+        needed.update(dict.fromkeys(_variables(self._jaxpr.outvars), len(equations)))
         parts, first = [], 0
         for place in [*places, len(equations)]:
-            some, rest = equations[first:place], equations[place:]
-            made = {v for equation in some for v in equation.outvars}
+            some = equations[first:place]
+            made = list(dict.fromkeys(v for equation in some for v in equation.outvars))
+            inside = set(made)
             used = _variables(v for equation in some for v in equation.invars)
-            later = _variables(chain((v for equation in rest for v in equation.invars), self._jaxpr.outvars))
             part = self._jaxpr.replace(
                 constvars=[],
-                invars=[v for v in used if v not in made],
+                invars=[v for v in used if v not in inside],
                 eqns=some,
-                outvars=[v for v in later if v in made],
+                outvars=[v for v in made if needed.get(v, -1) >= place],
                 debug_info=self._jaxpr.debug_info._replace(arg_names=None, result_paths=None),
             )
-            parts.append((part, equations[place] if rest else None))
+            parts.append((part, equations[place] if place < len(equations) else None))
             first = place + 1
         return parts
-
-    @property
-    def marks(self) -> set[str]:
-        """Names of the values that can be exchanged."""
-        return {marked.params["name"] for _, marked in self._parts if marked is not None}
 
     def dependence(self, name: str | None = None):
         """Tree of bools: which outputs depend on an input (named by its key in the input dict) or on any."""

@@ -15,18 +15,11 @@ import numpy as np
 
 def random_normal(key: jax.Array, like):
     """A tree of independent standard normals with the shapes and dtypes of `like`."""
-    leaves, treedef = jax.tree.flatten(like)
+    leaves = jax.tree.leaves(like)
     if not leaves:
         return like
-    sizes = [math.prod(leaf.shape) for leaf in leaves]
     dtype = jnp.result_type(*(leaf.dtype for leaf in leaves))
-    flat = jax.random.normal(key, (sum(sizes),), dtype)  # one generator for all leaves: a smaller program
-    ends = list(itertools.accumulate(sizes))
-    parts = [
-        flat[end - size : end].reshape(leaf.shape).astype(leaf.dtype)
-        for leaf, size, end in zip(leaves, sizes, ends, strict=True)
-    ]
-    return jax.tree.unflatten(treedef, parts)
+    return from_row(jax.random.normal(key, (size(like),), dtype), like)  # one generator for all: a smaller program
 
 
 def random_signs(key: jax.Array, like):

@@ -34,7 +34,7 @@ class Static:
     scales: Program | None = None  # logarithms of the scales of the sites below, and the latents that they multiply
     scaled: dict[str, Site] = field(default_factory=dict)  # sites whose scale depends on other latents
     compiled: Compiled = field(default_factory=Compiled)
-    compressions: dict[bool, Any] = field(default_factory=dict)  # of curvatures, in adapted coordinates and in others
+    compressions: dict[Any, Any] = field(default_factory=dict)  # of curvatures, by kind, in adapted coordinates or not
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["static"])
@@ -138,21 +138,21 @@ class Problem:
         """The standard-normal latent of a point in the problem's coordinates, and logarithms of the scales there."""
         if self.static.scales is None:
             return xi, {}
-        found = self.static.scales(self.arrays["constants"], xi, self._standard)
+        found = self.static.scales(self.arrays["constants"], xi, self._seen)
         return {**xi, **found["latents"]}, found["scales"]
 
     def standard(self, xi: Latent) -> Latent:
         """The standard-normal latent of a point in the problem's coordinates."""
         return self.located(xi)[0]
 
-    def _standard(self, name, latent, log):
+    def _seen(self, name, latent, log):
         """What the model sees of a latent where its scale has the logarithm `log`."""
         at = self.coordinates.get(name)
         return latent if at is None else self.static.scaled[name].latent(at, log, latent)
 
     def _observe(self, xi):
         """Distributions of the data, factors, and logarithms of scales."""
-        return self.static.observe(self.arrays["constants"], xi, self._standard)
+        return self.static.observe(self.arrays["constants"], xi, self._seen)
 
 
 @jax.jit
@@ -288,14 +288,14 @@ def information_products(problem: Problem, mean: Latent, vectors: jax.Array, bat
     latent, (problem, rows, _) = problem.latent, in_rows(problem)
     centre = rows(jax.tree.map(lambda m: m[None], mean))[0]
     push = jax.linearize(lambda x: whitened(problem, _tree.from_row(x, latent)), centre)[1]
-    pull = jax.linear_transpose(push, centre)
-    product = jax.vmap(lambda v: pull(push(v))[0])
+    metric = FisherMetric(push, centre)
+    product = jax.vmap(lambda v: metric.rmatvec(metric.matvec(v)))
     return lax.fori_loop(0, batches, lambda j, found: found.at[j].set(product(vectors[j])), jnp.zeros_like(vectors))
 
 
 @jax.jit
 def _constrain(problem, xi):
-    return problem.static.constrain(problem.arrays["constants"], xi, problem._standard)
+    return problem.static.constrain(problem.arrays["constants"], xi, problem._seen)
 
 
 @jax.jit

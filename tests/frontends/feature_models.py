@@ -10,7 +10,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
-from numpyro.contrib.control_flow import scan
+from numpyro.contrib.control_flow import cond, scan
 from numpyro.distributions import constraints
 from numpyro.infer.reparam import LocScaleReparam, TransformReparam
 
@@ -242,6 +242,16 @@ def scan_with_latents_and_data(y):
         return x, None
 
     scan(step, jnp.array(0.5), y)
+
+
+@case(Y, nodes={"y": REAL}, sites={"switch", "spread", "shift"})
+def branches(y):
+    switch = numpyro.sample("switch", dist.Normal(0.5, 1.0))
+    spread = numpyro.sample("spread", dist.LogNormal(0.0, 0.3))
+    near = lambda _: numpyro.sample("shift", dist.Normal(0.0, spread))
+    far = lambda _: numpyro.sample("shift", dist.Normal(1.0, 2 * spread))
+    shift = cond(switch > 0, far, near, None)
+    numpyro.sample("y", dist.Normal(shift, 0.3), obs=y)
 
 
 # --- missing data ---

@@ -95,7 +95,7 @@ class SmallRounds(Rounds):
 
     def _fisher(self, state):
         self._draws.problem = self._problem.in_coordinates(state.coordinates or {})
-        return self._draws.curvature(state.mean, room=self._plan.averaged)
+        return self._draws.curvature(state.mean)
 
     def approximation(self, settings: Settings, final: bool) -> dict[str, Any]:
         """The deviations to average a curvature over."""

@@ -84,14 +84,20 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
     data = {name: _checks.clean_data(name, d, start["data"][name]) for name, d in start["sites"].items()}
 
     pool: list[Any] = []
+    scaled = run.scaled(everything, start["scales"])
 
     def part(*keys):
-        only = lambda xi: _pick(everything(constants, {**xi, _MARKER: jnp.zeros(())}, _program.mark), keys)
+        mark = lambda name, latent, log: _program.mark(name, latent, log) if name in scaled else latent
+
+        def only(xi):
+            found = everything(constants, {**xi, _MARKER: jnp.zeros(())}, mark)
+            chosen = {kind: _pick(found[kind], scaled) for kind in ("scales", "latents")}
+            return _pick({**found, **chosen}, keys)
+
         program, own = _program.trace(only, zero)
         return program.pooled(own, pool)
 
     observe, constrain = part("sites", "factors", "scales"), part("values")
-    scaled = run.scaled(everything, start["scales"])
     scales = part("scales", "latents") if scaled else None
     arrays = {
         "constants": pool,
@@ -171,6 +177,7 @@ class _Runner:
         self.observed: dict[str, tuple[int, ...]] = {}  # shapes of the data
         self.imputed: set[str] = set()  # discrete sites that obs_mask imputes
         self._in_scan: set[str] = set()
+        self._inside: set[str] = set()  # sites in loops and branches
         self._scales: dict[str, Any] = {}  # of the last run, and the latents that they multiply
         self._plates: dict[str, jax.Array] = {}
 
@@ -189,6 +196,8 @@ class _Runner:
         self._plates = {n: jnp.asarray(indices) for n, indices in program(constants, {}).items()}
         for name, site in seen.items():
             _checks.check_site(name, site, name in self.latent, set(plates))
+            if site.get("_control_flow_done", False):
+                self._inside.add(name)
             if _is_data(site):
                 self.observed[name] = _checks.check_data_shape(name, site)
         for name in self._in_scan & set(self.latent):
@@ -203,7 +212,7 @@ class _Runner:
             )
 
     def at(self, xi):
-        """Run at a latent: priors, values, distributions and values of data, weights and factors."""
+        """Run at a latent: priors, values, scales and what they multiply, distributions and values of data, weights."""
         trace = self._trace(lambda site: self._substitute(site, xi))
         hidden = {name.removesuffix("_unobserved") for name in self.imputed} | self.imputed
         kinds = ("priors", "values", "scales", "latents", "sites", "data", "weights", "factors")
@@ -229,7 +238,7 @@ class _Runner:
         depends = everything.dependence()["scales"]
         chosen: dict[str, Site] = {}
         for name, log in logs.items():
-            if depends[name] and name in everything.marks:
+            if depends[name]:
                 expand = self._scales[name][0].expand
                 groups = None if expand is None else jnp.shape(log)
                 chosen[name] = Site(self.latent[name].shape, groups, expand, expand is None and jnp.size(log) == 1)
@@ -275,7 +284,7 @@ class _Runner:
         latent = xi[name] if name in xi else jnp.zeros(latent_shape(d))
         if name in self._in_scan and name in xi:
             latent = latent[site["infer"][_SCAN_INDEX]]
-        elif name in xi and (scale := scale_of(d)) is not None:
+        elif name in xi and name not in self._inside and (scale := scale_of(d)) is not None:
             latent = _program.mark(name, latent, scale.log)  # coordinates may depend on the scale
             self._scales[name] = scale, latent
         return standardize(d, latent)

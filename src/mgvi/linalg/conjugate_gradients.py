@@ -129,10 +129,11 @@ def solve(
 
     def one_pass(state):
         # Whatever comes after a pass begins with the true residual: the product is compiled once for all of them.
-        x, _, used, turn, satisfied = state
+        x, last, used, turn, satisfied = state
         r = _tree.subtract(b, mv(x))
         size = size_of(r)
-        done = satisfied & (jnp.all(_is_met(size, scale, stop)) | stop.by_energy)
+        enough = jnp.all(_is_met(size, scale, stop)) | stop.by_energy | jnp.all(size > 0.5 * last)
+        done = satisfied & enough
         turn = jnp.where(done | (used >= stop.iterations), passes, turn)
         go_on = lambda: run(mv, x, r, stop, goal, used, precondition)
         x, used, satisfied = lax.cond(turn < passes, go_on, lambda: (x, used, satisfied))

@@ -158,15 +158,14 @@ class Draws:
 
         The average is kept positive, and no wider than the prior: a variance of more than the prior's is granted to
         sums of latents that a scale ties together, not to single ones. It takes at most so many points, if told; with
-        room for more pairs than the spread has, no other program is compiled when it has them. Given room, either is
-        made from as few products as its zeros allow.
+        room for more pairs than the spread has, no other program is compiled when it has them.
         """
         one = np.eye(_tree.size(self.problem.latent))
         if spread is not None:
             found = averaged_hessian(self.problem, mean, beta, spread, most, room)
             if np.all(np.isfinite(found)):
                 return self._restrained(0.5 * (found + found.T), 1.0 if beta < 1 else 1 / _WIDEST)
-        found = information_matrix(self.problem, mean, room)
+        found = information_matrix(self.problem, mean)
         return one + beta * 0.5 * (found + found.T)
 
     def prepare_curvature(self, mean, room: int) -> None:

@@ -3,9 +3,9 @@
 A problem, a mean and, for an averaged Hessian, the points around it come in; a matrix goes out.
 It must not know what the matrix is for.
 
-Which entries of a Hessian are zero is looked for once, at points that do not depend on the fit, so that a fit that goes
-on from a checkpoint has the same bits; where it is zero, the Fisher information is too, as a rule. One more product,
-with a random vector, tells whether they are; if not, all columns are computed.
+Which entries are zero is looked for once, at points that do not depend on the fit, so that a fit that goes on from a
+checkpoint has the same bits. One more product, with a random vector, tells whether they are; if not, all columns are
+computed.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -40,22 +40,19 @@ def averaged_hessian(
     `room` is for how many pairs of points the program is compiled, if not for as many as there are.
     """
     run = _Hessian(problem, mean, beta, spread, most, room)
-    return run.matrix(_compression(problem, run.spread))
+    return run.matrix(_compression(run))
 
 
-def information_matrix(problem: Problem, mean: Any, room: int | None = None) -> np.ndarray:
-    """R^T R at a mean; from few products if there is room for so many pairs of points in a Hessian that tells which."""
-    compression = None if room is None else _compression(problem, _nowhere(problem, room))
-    return _Information(problem, mean).matrix(compression)
+def information_matrix(problem: Problem, mean: Any) -> np.ndarray:
+    """R^T R at a mean."""
+    run = _Information(problem, mean)
+    return run.matrix(_compression(run))
 
 
 def prepare_hessian(problem: Problem, mean: Any, room: int) -> None:
     """Compile what averages the Hessian over as many pairs of points as there is room for."""
-    _Hessian(problem, mean, 1.0, _nowhere(problem, room), None, room).program()
-
-
-def _nowhere(problem, room):
-    return {name: np.zeros((2 * room, *leaf.shape), leaf.dtype) for name, leaf in problem.latent.items()}
+    nowhere = {name: np.zeros((2 * room, *leaf.shape), leaf.dtype) for name, leaf in problem.latent.items()}
+    _Hessian(problem, mean, 1.0, nowhere, None, room).program()
 
 
 class _Products:
@@ -63,16 +60,20 @@ class _Products:
 
     def __init__(self, problem: Problem, mean: Any):
         self.size = _tree.size(problem.latent)
-        self._problem, self._mean = problem, mean
+        self.problem, self._mean = problem, mean
         self._dtype = jnp.result_type(*(leaf.dtype for leaf in problem.latent.values()))
 
     def products(self, vectors) -> np.ndarray:
         """Rows of products with rows."""
         raise NotImplementedError
 
+    def somewhere(self, problem: Problem, rng: np.random.Generator) -> "_Products":
+        """The same at random points, where nothing is zero that is not always."""
+        raise NotImplementedError
+
     def _batches(self, vectors) -> tuple[Any, Any]:
         """Vectors as a stack of batches, with room for as many as there can be, and how many of them count."""
-        together = _AT_ONCE // (self.size + _tree.size(self._problem.data))
+        together = _AT_ONCE // (self.size + _tree.size(self.problem.data))
         width = min(max(together, _FEWEST), self.size + 1)
         stack = np.zeros((-(-(self.size + 1) // width), width, self.size), self._dtype)
         stack.reshape(-1, self.size)[: len(vectors)] = vectors
@@ -94,7 +95,7 @@ class _Products:
         return matrix if np.linalg.norm(matrix @ random - products[-1]) <= accuracy * size else None
 
     def _back(self, matrix):
-        _, _, back = in_rows(self._problem)
+        _, _, back = in_rows(self.problem)
         half_way = np.asarray(_tree.to_rows(_tree.on_host(back(matrix))))
         return np.asarray(_tree.to_rows(_tree.on_host(back(half_way.T)))).T
 
@@ -103,10 +104,13 @@ class _Information(_Products):
     """Products with R^T R."""
 
     def products(self, vectors) -> np.ndarray:
-        given = self._problem, self._mean, *self._batches(vectors)
-        effort = int(self.size * _tree.size(self._problem.data) > _LITTLE)
-        found = np.asarray(self._problem.static.compiled.call(_of_information, *given, effort=effort), np.float64)
+        given = self.problem, self._mean, *self._batches(vectors)
+        effort = int(self.size * _tree.size(self.problem.data) > _LITTLE)
+        found = np.asarray(self.problem.static.compiled.call(_of_information, *given, effort=effort), np.float64)
         return found.reshape(-1, self.size)[: len(vectors)]
+
+    def somewhere(self, problem, rng):
+        return _Information(problem, _random(problem.latent, rng))
 
 
 class _Hessian(_Products):
@@ -121,7 +125,7 @@ class _Hessian(_Products):
             first, second = (_tree.filled(half, room) for half in halves)
             spread = {name: np.concatenate([d, second[name]]) for name, d in first.items()}
             pairs = room
-        self.spread = spread
+        self._spread = spread
         self._parts = [spread]
         if pairs % 2 == 0 and most % 4 == 0:  # every second pair on a second core
             apart = lambda d, i: d.reshape(2, pairs, *d.shape[1:])[:, i::2].reshape(pairs, *d.shape[1:])
@@ -132,10 +136,14 @@ class _Hessian(_Products):
         """What, beside the points, the program is given."""
         return self._beta, self._count, *self._batches(vectors)
 
+    def somewhere(self, problem, rng):
+        mean = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in problem.latent.items()}
+        return _Hessian(problem, mean, 1.0, _random(self._spread, rng), _SEEN)
+
     def program(self, rest: tuple[Any, ...] | None = None) -> Any:
         """What makes the products with vectors that are `_given`."""
         rest = self._given(np.zeros((0, self.size))) if rest is None else rest
-        return self._problem.static.compiled.program(_of_hessian, self._problem, self._mean, self._parts[0], *rest)
+        return self.problem.static.compiled.program(_of_hessian, self.problem, self._mean, self._parts[0], *rest)
 
     def products(self, vectors) -> np.ndarray:
         rest = self._given(vectors)
@@ -144,28 +152,27 @@ class _Hessian(_Products):
 
         def run(some):
             with jax.enable_x64(double):  # a setting of each thread
-                return np.asarray(program(self._problem, self._mean, some, *rest))
+                return np.asarray(program(self.problem, self._mean, some, *rest))
 
         found = np.mean(list(_CORES.map(run, self._parts)), axis=0, dtype=np.float64)
         return found.reshape(-1, self.size)[: len(vectors)]
 
 
-def _compression(problem, spread) -> Compression | None:
-    """Which products tell a matrix in coordinates such as these, or None if nearly all are needed.
+def _random(like, rng):
+    return {n: (_FAR * rng.standard_normal(leaf.shape)).astype(leaf.dtype) for n, leaf in sorted(like.items())}
 
-    `spread` tells how many points the program is for.
-    """
-    known, adapted = problem.static.compressions, bool(problem.coordinates)
-    if adapted not in known:
+
+def _compression(run: _Products) -> Compression | None:
+    """Which products tell a matrix in coordinates such as these, or None if nearly all are needed."""
+    problem, known = run.problem, run.problem.static.compressions
+    kind = type(run), bool(problem.coordinates)
+    if kind not in known:
         rng = np.random.default_rng(0)
-        if adapted:
+        if problem.coordinates:
             problem = problem.in_coordinates({name: _any_like(at, rng) for name, at in problem.coordinates.items()})
-        points = {name: (_FAR * rng.standard_normal(d.shape)).astype(d.dtype) for name, d in sorted(spread.items())}
-        mean = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in problem.latent.items()}
-        run = _Hessian(problem, mean, 1.0, points, _SEEN)
-        found = Compression(run.products(np.eye(run.size)) != 0)
-        known[adapted] = found if len(found.vectors) < _WORTHWHILE * run.size else None
-    return known[adapted]
+        found = Compression(run.somewhere(problem, rng).products(np.eye(run.size)) != 0)
+        known[kind] = found if len(found.vectors) < _WORTHWHILE * run.size else None
+    return known[kind]
 
 
 def _any_like(at, rng):
