@@ -1,4 +1,4 @@
-"""Averaged Hessians of small problems against those that JAX makes entry by entry."""
+"""Averaged Hessians and Fisher matrices of small problems against those that JAX makes entry by entry."""
 
 import jax
 import jax.numpy as jnp
