@@ -92,9 +92,9 @@ class Program:
         """What is between the marks, each with the mark after it."""
         equations: list[Any] = [*self._jaxpr.eqns]
         places = [i for i, equation in enumerate(equations) if equation.primitive is _mark]
-        needed = {
-            v: i for i, equation in enumerate(equations) for v in _variables(equation.invars)
-        }  # for the last time
+        needed: dict[Any, int] = {}  # by which equation for the last time
+        for i, equation in enumerate(equations):
+            needed.update(dict.fromkeys(_variables(equation.invars), i))
         needed.update(dict.fromkeys(_variables(self._jaxpr.outvars), len(equations)))
         parts, first = [], 0
         for place in [*places, len(equations)]:
