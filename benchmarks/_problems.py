@@ -83,7 +83,7 @@ def poisson(pixels: int = 128, seed: int = 6) -> Case:
     def log_rate(xi):
         return grid.synthesize(spectrum.root_power(grid) / math.sqrt(grid.pixel_volume), xi["log_rate"])
 
-    truth = np.asarray(log_rate({"log_rate": rng.standard_normal(grid.latent_shape)}))
+    truth = np.asarray(jax.jit(log_rate)({"log_rate": rng.standard_normal(grid.latent_shape)}))
     counts = rng.poisson(np.exp(truth))
     hidden, seen = np.split(rng.permutation(pixels), [pixels // 10])
 

@@ -85,7 +85,7 @@ class Site:
 
     def power(self, diagonal: Any) -> Any:
         """The best power, from the diagonal of the metric, which tells the variance if all other latents were known."""
-        return 1 - self._counts / jnp.maximum(self._collect(diagonal), self._counts)
+        return 1 - self._counts / self._collect(diagonal).clip(self._counts)
 
     @staticmethod
     def turned(covariance: Any, eigh: Callable = jnp.linalg.eigh) -> dict[str, Any]:
@@ -107,8 +107,8 @@ class Site:
         """Latents of each group."""
         if self.expand is None:
             return 1.0
-        with jax.ensure_compile_time_eval():
-            return np.asarray(self._collect(jnp.ones(self.shape)))
+        with jax.ensure_compile_time_eval():  # by one program, not by one for each operation
+            return np.asarray(jax.jit(self._collect)(np.ones(self.shape, jnp.result_type(float))))
 
 
 def _turned(at, zeta):

@@ -100,7 +100,7 @@ def test_mean_that_is_stuck_is_not_converged_but_begins_anew_once():
 
 def test_settings_have_the_same_types_in_every_round():
     """A number of another type would compile the programs of a round again."""
-    for schedule in (LargePlan(latents=10_000, data=10_000), plan(), Staged([Stage(2, 10, 3, 5)])):
+    for schedule in (LargePlan(latents=10_000, data=10_000, most=128), plan(), Staged([Stage(2, 10, 3, 5)])):
         first, second = schedule.next([]), schedule.next(TEMPERED[1:])
         for name, value in first.to_json().items():
             assert name == "begin" or type(value) is type(getattr(second, name)), name
@@ -111,7 +111,7 @@ def test_failed_line_search_at_the_accuracy_of_the_arithmetic_is_convergence():
 
 
 def test_large_problem_at_rest_recycles_its_preconditioner_but_not_for_ever():
-    large = LargePlan(latents=10_000, data=10_000)
+    large = LargePlan(latents=10_000, data=10_000, most=128)
     history = settled(pairs=8, shift=0.3, noise=1.0, change=0.5)[1:]
     for expected in (True, True, True, False, True):
         step = large.next(history)
@@ -185,7 +185,7 @@ def large(**changes):
 
 
 def test_large_problem_adds_pairs_when_noise_dominates_progress():
-    plan = LargePlan(latents=80_000, data=80_000)
+    plan = LargePlan(latents=80_000, data=80_000, most=32)
     assert plan.next(large(shift=0.8, noise=0.3, pairs=8)).pairs == 8  # still moving
     assert plan.next(large(shift=1.8, noise=3.0, pairs=8)).pairs == 8  # noisy, but far from where it leads to
     assert plan.next(large(shift=0.2, noise=0.3, pairs=8)).pairs == 32
@@ -193,7 +193,7 @@ def test_large_problem_adds_pairs_when_noise_dominates_progress():
 
 
 def test_large_problem_has_few_pairs_for_some_rounds_while_its_mean_goes_far():
-    plan = LargePlan(latents=80_000, data=80_000)
+    plan = LargePlan(latents=80_000, data=80_000, most=32)
     first = plan.next(large(beta=0.1)[1:]).pairs
     tempered = large(measure_noise=False, pairs=first, shift=5.0)[1:]
     far, near = large(shift=5.0, noise=3.0, pairs=first)[1:], large(shift=0.5, noise=3.0, pairs=first)[1:]
@@ -203,22 +203,22 @@ def test_large_problem_has_few_pairs_for_some_rounds_while_its_mean_goes_far():
 
 def test_few_pairs_are_new_ones_while_the_kl_falls_if_data_outnumber_latents():
     falling = [*large(pairs=2, kl=1e6)[1:], *large(pairs=2, kl=1e6 - 2e3, noise=3.0)[1:]]
-    step = LargePlan(latents=80_000, data=400_000).next(falling)
+    step = LargePlan(latents=80_000, data=400_000, most=8).next(falling)
     assert step.pairs == 2 and step.fresh
-    assert not LargePlan(latents=80_000, data=80_000).next(falling).fresh
+    assert not LargePlan(latents=80_000, data=80_000, most=32).next(falling).fresh
     rests = [*falling, *large(pairs=2, kl=1e6 - 2.5e3, noise=3.0, fresh=True)[1:]]
-    step = LargePlan(latents=80_000, data=400_000).next(rests)
+    step = LargePlan(latents=80_000, data=400_000, most=8).next(rests)
     assert step.pairs == 8 and not step.fresh
 
 
 def test_damping_is_handed_on_to_the_next_round():
     damped = large(pairs=8, shift=0.8, noise=0.3, damping=16.0)
-    assert LargePlan(latents=80_000, data=80_000).next(damped).newton_damping == 16.0
+    assert LargePlan(latents=80_000, data=80_000, most=32).next(damped).newton_damping == 16.0
     assert Staged([Stage(1, 10, 3, rounds=5)]).next(damped).newton_damping == 16.0
 
 
 def test_large_problem_that_is_stuck_ends_and_one_with_smaller_deviations_goes_on():
-    plan = LargePlan(latents=80_000, data=80_000)
+    plan = LargePlan(latents=80_000, data=80_000, most=32)
     stuck = large(pairs=8, newton_status=int(Status.NO_DESCENT), decrement=1e4)
     assert plan.is_stuck(stuck[-1]) and plan.next(stuck) is Status.NO_DESCENT
     assert not plan.is_stuck(large(newton_status=int(Status.NO_DESCENT))[-1])
@@ -226,7 +226,7 @@ def test_large_problem_that_is_stuck_ends_and_one_with_smaller_deviations_goes_o
 
 
 def test_large_problem_has_many_pairs_only_if_it_would_be_noisy_otherwise():
-    plan = LargePlan(latents=20_000, data=20_000)
+    plan = LargePlan(latents=20_000, data=20_000, most=128)
     assert plan.next(large(shift=0.2, noise=0.6, pairs=32)).pairs == 128
     assert plan.next(large(shift=0.2, noise=0.4, pairs=32)).pairs == 32
     assert plan.next(4 * large(shift=0.2, noise=0.4, pairs=32)[1:]) is Status.CONVERGED
@@ -234,14 +234,14 @@ def test_large_problem_has_many_pairs_only_if_it_would_be_noisy_otherwise():
 
 
 def test_long_draws_of_a_large_problem_are_preconditioned_thoroughly_from_then_on():
-    plan = LargePlan(latents=20_000, data=20_000)
+    plan = LargePlan(latents=20_000, data=20_000, most=128)
     long, short = large(shift=2.0, draw_cg=80), large(shift=2.0)
     assert plan.next(long + short).thorough
     assert not plan.next(short + short).thorough
 
 
 def test_steps_of_a_large_problem_are_rough_only_while_its_mean_goes_far():
-    plan = LargePlan(latents=20_000, data=20_000)
+    plan = LargePlan(latents=20_000, data=20_000, most=128)
     far, near = (plan.next(large(shift=shift, noise=0.1)) for shift in (0.9, 0.2))
     assert far.newton_residual > near.newton_residual
     assert far.newton_share > near.newton_share
@@ -249,7 +249,7 @@ def test_steps_of_a_large_problem_are_rough_only_while_its_mean_goes_far():
 
 
 def test_large_problem_ends_when_its_rounds_only_tremble():
-    plan = LargePlan(latents=800_000, data=800_000)
+    plan = LargePlan(latents=800_000, data=800_000, most=8)
     trembling = large(shift=0.2, noise=0.3, pairs=8)[1:]
     assert isinstance(plan.next(3 * trembling), Settings)
     assert plan.next(4 * trembling) is Status.CONVERGED

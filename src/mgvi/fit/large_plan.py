@@ -36,6 +36,8 @@ class LargePlan:
     ----------
     latents, data : int
         Sizes of the problem.
+    most : int
+        Pairs at most.
     tolerance : float
         Shift of the mean between rounds, in posterior standard deviations of any site, at which the fit counts as
         converged. Pairs are added while the standard error of the mean is above twice that.
@@ -44,9 +46,8 @@ class LargePlan:
     fewest = _FEW
     at_once = _MANY
 
-    def __init__(self, latents: int, data: int, tolerance: float = 0.05):
-        size = latents + data
-        self.most = 128 if size < 100_000 else 32 if size < 300_000 else _MANY
+    def __init__(self, latents: int, data: int, most: int, tolerance: float = 0.05):
+        self.most = most
         self._tolerance = tolerance
         self._latents = latents
         self._overdetermined = data > latents

@@ -30,7 +30,16 @@ from mgvi.fit.small_plan import SmallPlan
 from mgvi.minimizers import NewtonCG
 from mgvi.posterior import Posterior, default_samples, prepare
 from mgvi.problem import Problem
-from mgvi.samplers import MGVI, Draws, InverseMetric, affordable_pairs, is_small, keys_at_once, with_partners
+from mgvi.samplers import (
+    MGVI,
+    Draws,
+    InverseMetric,
+    affordable_pairs,
+    is_small,
+    keys_at_once,
+    most_pairs,
+    with_partners,
+)
 from mgvi.status import Status
 
 _SHRINKS = (1.0, 0.5, 0.25, 0.1)  # tried in turn when a round breaks down or its mean is stuck
@@ -273,7 +282,7 @@ def _plan(problem, schedule, tolerance):
         sizes = _tree.size(problem.latent), _tree.size(problem.data)
         if is_small(problem):
             return SmallPlan(*sizes, affordable_pairs(problem), tolerance)
-        return LargePlan(*sizes, tolerance)
+        return LargePlan(*sizes, most_pairs(problem), tolerance)
     return Staged(PAPER if schedule == "paper" else schedule)
 
 

@@ -113,15 +113,15 @@ def solve(
     True 0
     """
     precondition = (lambda v: v) if preconditioner is None else preconditioner.apply
-    size_of = lambda r: jnp.sqrt(_diagonal(r, precondition(r)))
-    scale = size_of(b)
+    z = precondition(b)
+    scale = jnp.sqrt(_diagonal(b, z))
     goal = stop.residual * scale
     none = jnp.zeros((), int)
     start = jax.tree.map(jnp.zeros_like, b) if x0 is None else x0
     if not check:
         if coupled or x0 is not None:
             raise ValueError("an unchecked solve is not coupled and starts at zero")
-        x, used, satisfied, size = _run_separate(mv, start, b, stop, goal, none, precondition)
+        x, used, satisfied, size = _run_separate(mv, start, b, z, stop, goal, none, precondition)
         return x, _report(size, scale, stop, used, satisfied)
     # Where the coupling has lost its accuracy, another pass begins with the true residual.
     run = _run_coupled if coupled else lambda *given: _run_separate(*given)[:3]
@@ -131,11 +131,12 @@ def solve(
         # Whatever comes after a pass begins with the true residual: the product is compiled once for all of them.
         x, last, used, turn, satisfied = state
         r = _tree.subtract(b, mv(x))
-        size = size_of(r)
+        z = precondition(r)
+        size = jnp.sqrt(_diagonal(r, z))
         enough = jnp.all(_is_met(size, scale, stop)) | stop.by_energy | jnp.all(size > 0.5 * last)
         done = satisfied & enough
         turn = jnp.where(done | (used >= stop.iterations), passes, turn)
-        go_on = lambda: run(mv, x, r, stop, goal, used, precondition)
+        go_on = lambda: run(mv, x, r, z, stop, goal, used, precondition)
         x, used, satisfied = lax.cond(turn < passes, go_on, lambda: (x, used, satisfied))
         return x, size, used, turn + 1, satisfied
 
@@ -157,7 +158,7 @@ def _report(residual, scale, stop, used, satisfied):
     return Report(jnp.broadcast_to(used, relative.shape), relative, status)
 
 
-def _run_separate(mv, x, r, stop, goal, used, precondition):
+def _run_separate(mv, x, r, z, stop, goal, used, precondition):
     """Conjugate gradients, uncoupled: solutions, iterations so far, whether the goal is met, and residuals."""
 
     def is_open(state):
@@ -180,14 +181,13 @@ def _run_separate(mv, x, r, stop, goal, used, precondition):
         recent = jnp.roll(recent, 1, axis=0).at[0].set(decrease)
         return i + 1, x, r, s, new, recent, total + decrease, jnp.all(jnp.isfinite(new))
 
-    z = precondition(r)
     recent = jnp.full((_WINDOW, goal.shape[0]), jnp.inf, goal.dtype)
     start = (used, x, r, z, _diagonal(r, z), recent, jnp.zeros_like(goal), jnp.array(True))
     end = lax.while_loop(proceed, step, start)
     return end[1], end[0], end[-1] & ~is_open(end), jnp.sqrt(end[4])
 
 
-def _run_coupled(mv, x0, r, stop, goal, used, precondition):
+def _run_coupled(mv, x0, r, z, stop, goal, used, precondition):
     """Block conjugate gradients; returns solutions, iterations so far, and whether the goal is met."""
     count = goal.shape[0]
 
@@ -198,7 +198,6 @@ def _run_coupled(mv, x0, r, stop, goal, used, precondition):
         second, inverse = _factors(gram(w, z))  # again: one pass is not orthogonal to rounding
         return mix(inverse, w), mix(inverse, z), (first @ second).T  # rows mix: w_old = total @ w
 
-    z = precondition(r)
     live = _diagonal(r, z) > 0  # nothing to do for the others, but rounding would have them go on
     q, z, c = orthonormal(r, z)
     size = jnp.sqrt(jnp.sum(c * c, axis=0))

@@ -12,7 +12,7 @@ from mgvi.samplers.approximations import (
     InverseMetric,
     StoredDraws,
 )
-from mgvi.samplers.draws import Draws, affordable_pairs, is_small, keys_at_once
+from mgvi.samplers.draws import Draws, affordable_pairs, is_small, keys_at_once, most_pairs
 from mgvi.samplers.mgvi import MGVI, Point, with_partners
 
 __all__ = [
@@ -28,5 +28,6 @@ __all__ = [
     "affordable_pairs",
     "is_small",
     "keys_at_once",
+    "most_pairs",
     "with_partners",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 from mgvi import _tree
 from mgvi.linalg import Stop
 from mgvi.problem import Problem
-from mgvi.samplers.draws import Draws, keys_at_once
+from mgvi.samplers.draws import Draws, keys_at_once, most_pairs
 from mgvi.samplers.mgvi import MGVI, Point, with_partners
 from mgvi.status import Status
 
@@ -83,18 +83,19 @@ class InverseMetric:
         """`n` deviations, by solving linear systems."""
         antithetic = self.sampler.antithetic
         draws = Draws(problem, self.sampler, keys_at_once(problem), self.free)
-        keys = draws.keys(seed, stream, -(-n // 2) if antithetic else n)
+        count = -(-n // 2) if antithetic else n
         status = Status.CONVERGED
         if draws.dense:
-            deviations = draws.colour(self._curvature(draws, mean), keys)
+            deviations = draws.colour(self._curvature(draws, mean), draws.keys(seed, stream, count))
         else:
             preconditioner = None
             if self.sampler.draws:
                 preconditioner, _ = draws.preconditioner(mean, known=self.known, thorough=self.thorough)
-            stop = _accurate(problem)
-            deviations, report = draws.draw(mean, keys, stop, known=self.known, preconditioner=preconditioner)
+            keys = draws.keys(seed, stream, max(count, most_pairs(problem)))  # as a fit has: nothing is compiled anew
+            fixed = (mean, keys, _accurate(problem))
+            deviations, report = draws.draw(*fixed, known=self.known, preconditioner=preconditioner, count=count)
             status = Status(int(report.status.max()))
-        return {name: d[:n] for name, d in with_partners(deviations, antithetic).items()}, status
+        return {name: d[:n] for name, d in with_partners(deviations, antithetic, count).items()}, status
 
     def quadratic(self, problem: Problem, mean: Any, deviations: Any) -> np.ndarray:
         """Deviations times metric times deviations, for small problems."""

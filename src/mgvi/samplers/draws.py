@@ -47,6 +47,12 @@ def keys_at_once(problem: Problem) -> int:
     return 32 if is_small(problem) else 2  # as many as there are pairs at first
 
 
+def most_pairs(problem: Problem) -> int:
+    """For how many antithetic pairs of a large problem there is room."""
+    size = _tree.size(problem.latent) + _tree.size(problem.data)
+    return 128 if size < 100_000 else 32 if size < 300_000 else 8
+
+
 def affordable_pairs(problem: Problem) -> int:
     """Over how many antithetic pairs the curvature of a small problem may be averaged."""
     size = _tree.size(problem.latent)
@@ -251,17 +257,15 @@ class Draws:
             prepare(_diagonal, self.problem, *arguments)
             prepare(_preconditioner, *self._preconditioning(mean, 1.0, known, self.problem.latent, False))
 
-    def draw(self, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None) -> tuple[Any, Report]:
-        """Deviations of a large problem from the metric at a mean, one for each key.
+    def draw(self, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None, count=None) -> tuple[Any, Report]:
+        """Deviations of a large problem from the metric at a mean, one for each of the first `count` keys; then zeros.
 
         `known` is information of data that takes the place of that at the mean.
         """
-        count = len(keys)
+        count = len(keys) if count is None else count
         fixed = (mean, keys, stop, beta, known, preconditioner)
-        deviations, reports, _ = self.redraw(self.room(mean, count), 0, count, *fixed)
-        report = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *jax.device_get(reports))
-        whole = jax.tree.leaves(deviations)[0].shape[0] == count
-        return deviations if whole else {name: d[:count] for name, d in deviations.items()}, report
+        deviations, reports, _ = self.redraw(self.room(mean, len(keys)), 0, count, *fixed)
+        return deviations, jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *jax.device_get(reports))
 
     def redraw(
         self, room, given: int, count: int, mean, keys, stop: Stop, beta=1.0, known=None, preconditioner=None
