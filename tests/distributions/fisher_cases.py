@@ -20,6 +20,8 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions import constraints, transforms
 from scipy import special, stats
 
+from ..compiling import quick_jit
+
 CLOSED, NUMERIC, SAMPLED = "closed", "numeric", "sampled"
 TOLERANCE = {
     # The package knows a formula; 1e-6 leaves room for special functions that lose half of the digits.
@@ -138,8 +140,7 @@ class Case:
         unravel = ravel_pytree(self.at(0))[1]
         log_prob = self.log_prob or (lambda theta, y: self.make(theta).log_prob(y))
         each = jax.value_and_grad(lambda flat, y: log_prob(unravel(flat), y))
-        # Called a few times, so that compilation takes longest.
-        return jax.jit(jax.vmap(each, (None, 0)), compiler_options={"xla_backend_optimization_level": 0})
+        return quick_jit(jax.vmap(each, (None, 0)))
 
     def moments(self, theta):
         """Total probability, mean score and information; in double precision, whatever the caller's."""

@@ -1,6 +1,6 @@
 """The square root of the Fisher information is judged by E[score score^T], pulled back to the arguments."""
 
-from functools import cache, partial
+from functools import cache
 from itertools import product
 
 import jax
@@ -13,6 +13,7 @@ from numpyro.distributions import constraints, transforms
 
 from mgvi.distributions import FisherSqrt, fisher_rows, fisher_sqrt, register_fisher
 
+from ..compiling import quick_jit
 from .fisher_cases import BY_NAME, CASES, EXTREMES, SWEEPS
 
 MASK = np.array([True, False, True, True, False])
@@ -40,12 +41,8 @@ def information(make, theta, weight=None):
     return gram(lambda v: root.apply(jax.jvp(parameters, (theta,), (v,))[1]), theta)
 
 
-# Each function is called once or twice, so that compilation is what these tests wait for.
-compiled = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
 def compiled_information(make, theta, weight=None):
-    return compiled(lambda theta: information(make, theta, weight))(theta)
+    return quick_jit(lambda theta: information(make, theta, weight))(theta)
 
 
 def assert_information(actual, expected, tolerance):
@@ -115,7 +112,7 @@ def test_information_is_expected_squared_score(case, x64):
 def test_information_survives_float32_jit_and_vmap(case):
     with jax.enable_x64(False):
         thetas = jax.tree.map(lambda *x: jnp.stack(x), case.at(0), case.at(1))
-        results = jax.jit(jax.vmap(lambda theta: information(case.make, theta)))(thetas)
+        results = quick_jit(jax.vmap(lambda theta: information(case.make, theta)))(thetas)
     for step, result in enumerate(results):
         assert_information(result, case.information(step), case.tolerance("float32"))
 
@@ -131,7 +128,7 @@ def test_information_is_the_same_without_compilation(case, x64):
 def test_no_order_of_magnitude_of_a_parameter_suffers_from_cancellation(case, precision):
     thetas = case.thetas()
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *thetas)
-    results = jax.jit(jax.vmap(lambda theta: information(case.case.make, theta)))(stacked)
+    results = quick_jit(jax.vmap(lambda theta: information(case.case.make, theta)))(stacked)
     expected = np.array([case.truth(**theta) for theta in thetas])
     assert_information(results, expected, {"float32": 0.01, "float64": 1e-4}[precision])
 
@@ -236,7 +233,7 @@ def test_batch_of_a_transform_counts_as_data(x64):
 
 def test_weight_may_be_traced(x64):
     make = lambda theta: dist.Poisson(theta["rate"]).expand([3])
-    weighted = jax.jit(lambda weight: information(make, {"rate": 2.0}, weight))
+    weighted = quick_jit(lambda weight: information(make, {"rate": 2.0}, weight))
     np.testing.assert_allclose(weighted(jnp.array([1.0, 0.0, 3.0])), [[2.0]])
 
 
@@ -276,7 +273,7 @@ def norm(tree):
     "users_nakagami",
 )
 def test_apply_is_linear_and_has_an_adjoint(case, precision):
-    @compiled
+    @quick_jit
     def maps(theta):
         root = fisher_sqrt(case.make(theta))
         v, w = (random_like(root.parameters, seed) for seed in (1, 2))
@@ -321,7 +318,7 @@ def test_apply_of_nothing_is_zero(x64):
     "mixture_of_normals",
 )
 def test_restriction_has_the_information_of_its_parameters_only(case, x64):
-    @compiled
+    @quick_jit
     def grams(theta):
         root = fisher_sqrt(case.make(theta))
         restricted = {name: root.restrict({name}) for name in root.parameters}

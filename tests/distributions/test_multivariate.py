@@ -11,6 +11,8 @@ from scipy import stats
 
 from mgvi.distributions import latent_shape, standardize
 
+from ..compiling import quick_jit
+
 LOC = np.array([1.0, -2.0, 0.5])
 TRIL = np.array([[1.5, 0, 0], [-0.7, 0.4, 0], [0.3, 2.0, 0.8]])
 COVARIANCE = TRIL @ TRIL.T
@@ -137,7 +139,7 @@ def latent(shape, seed=0):
 def draw(distribution, count, seed=0):
     """Many standardised prior draws, as a NumPy array with a leading axis."""
     xi = latent((count, *latent_shape(distribution)), seed)
-    return np.asarray(jax.jit(jax.vmap(lambda xi: standardize(distribution, xi)))(xi))
+    return np.asarray(quick_jit(jax.vmap(lambda xi: standardize(distribution, xi)))(xi))
 
 
 def assert_distributed(samples, distribution):
@@ -175,7 +177,7 @@ def test_transformations_of_jax_agree(entry, precision):
     def transform(parameters, xi):
         return standardize(make(**restore(parameters)), xi)
 
-    @jax.jit
+    @quick_jit
     def compiled(*primals):
         value, tangent = jax.jvp(transform, primals, tangents)
         pulled = jax.vjp(transform, *primals)[1](cotangent)
@@ -189,7 +191,7 @@ def test_transformations_of_jax_agree(entry, precision):
 
     if precision == "float64":
         steps = 1e-5 * np.array([1, -1])
-        above, below = jax.jit(
+        above, below = quick_jit(
             jax.vmap(
                 lambda step: transform(
                     *jax.tree.map(lambda primal, tangent: primal + step * tangent, primals, tangents)
@@ -207,7 +209,7 @@ def test_extreme_latent_values_give_no_nan(entry, precision):
     signs = np.sign(np.random.default_rng(4).standard_normal((6, *shape)))
     signs[0], signs[1] = 1, -1
 
-    @jax.jit
+    @quick_jit
     @jax.vmap
     def value_and_derivatives(xi):
         value, pull = jax.vjp(lambda theta, xi: standardize(make(**theta), xi), theta, xi)
@@ -312,8 +314,8 @@ def test_lkj_is_the_product_of_the_cholesky_factor_with_itself(size, concentrati
 def test_lkj_maps_push_the_normal_density_to_their_own(make, size, concentration, x64):
     distribution = make(size, concentration)
     lower = np.tril_indices(size, -1)
-    transform = jax.jit(lambda xi: standardize(distribution, xi))
-    jacobian_at = jax.jit(jax.jacfwd(lambda xi: standardize(distribution, xi)[lower]))
+    transform = quick_jit(lambda xi: standardize(distribution, xi))
+    jacobian_at = quick_jit(jax.jacfwd(lambda xi: standardize(distribution, xi)[lower]))
     for seed in range(5):
         xi = latent(latent_shape(distribution), seed)
         jacobian = jacobian_at(xi)

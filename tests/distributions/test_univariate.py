@@ -1,7 +1,7 @@
 """For a one-dimensional distribution ``standardize`` is the monotone map F^-1(Phi(xi)), everywhere."""
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from scipy import special, stats
 
 from mgvi.distributions import latent_shape, standardize
 
+from ..compiling import quick_jit
 from . import quantile_reference as reference
 from .quantile_cases import CASES, FAMILIES
 
@@ -25,9 +26,6 @@ PARAMETERS_AT = np.float32([-5, -2, -0.5, 0, 1.5, 5])
 
 ACCURACY = {"float32": 1e-5, "float64": 1e-10}
 DERIVATIVE = {"float32": (1e-3, 1e-5), "float64": (1e-6, 1e-12)}  # of the derivative, of the value
-
-# Each function is called once or twice, so that compilation is what these tests wait for.
-compiled = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 first_cases = [next(case for case in CASES if case.family is family) for family, _ in FAMILIES]
@@ -69,7 +67,7 @@ def traced_evaluation(family, precision):
     def transform(theta, xi):
         return standardize(family.make(**theta), xi)
 
-    @compiled
+    @quick_jit
     def evaluate(theta, xi):
         value, pull = jax.vjp(transform, theta, xi)
         theta_bar, xi_bar = pull(jnp.ones_like(value))
@@ -81,7 +79,7 @@ def traced_evaluation(family, precision):
 
 
 def concrete_evaluation(case):
-    @compiled
+    @quick_jit
     def evaluate(xi):
         def transform(xi):
             return standardize(case.distribution().expand(xi.shape), xi)
@@ -240,7 +238,7 @@ def test_parameter_derivatives_match_the_reference(case, precision):
 
 @cache
 def mapped(family):
-    return compiled(jax.vmap(lambda theta, xi: standardize(family.make(**theta), xi)))
+    return quick_jit(jax.vmap(lambda theta, xi: standardize(family.make(**theta), xi)))
 
 
 @every_case
@@ -255,6 +253,6 @@ def test_prior_draws_mapped_over_parameters_pass_a_kolmogorov_smirnov_test(case,
 def test_eager_and_compiled_scalars_agree(case, precision):
     xi = jnp.asarray(0.75, precision)
     eager = standardize(case.distribution(), xi)
-    traced = compiled(lambda theta, xi: standardize(case.family.make(**theta), xi))(case.parameters, xi)
+    traced = quick_jit(lambda theta, xi: standardize(case.family.make(**theta), xi))(case.parameters, xi)
     assert eager.shape == traced.shape == ()
     np.testing.assert_allclose(eager, traced, rtol=2 * ACCURACY[precision])

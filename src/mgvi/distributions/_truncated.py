@@ -104,11 +104,10 @@ def two_sided_truncated_normal(low, high, loc, scale, xi):
     """Normal(loc, scale) between `low` and `high`, either of which may be infinite."""
     low, high, loc, scale, xi = _floats(low, high, loc, scale, xi)
     alpha, beta = _standard(low, loc, scale), _standard(high, loc, scale)
-    below = xi < 0
-    up = normal_above(alpha, beta, jnp.where(below, xi, 0.0))
-    down = normal_above(-beta, -alpha, jnp.where(below, 0.0, -xi))
-    rising = jnp.where(jnp.isfinite(low), low + scale * up, loc + scale * (alpha + up))
-    falling = jnp.where(jnp.isfinite(high), high - scale * down, loc + scale * (beta - down))
+    below = xi < 0  # or else in the mirror image
+    step = normal_above(*(jnp.where(below, *pair) for pair in ((alpha, -beta), (beta, -alpha), (xi, -xi))))
+    rising = jnp.where(jnp.isfinite(low), low + scale * step, loc + scale * (alpha + step))
+    falling = jnp.where(jnp.isfinite(high), high - scale * step, loc + scale * (beta - step))
     return jnp.where(below, rising, falling)
 
 
@@ -127,12 +126,10 @@ def two_sided_truncated_cauchy(low, high, loc, scale, xi):
     alpha = (jnp.where(has_low, low, loc - scale) - loc) / scale
     beta = (jnp.where(has_high, high, loc + scale) - loc) / scale
     arc = _arc(alpha, beta, has_low, has_high)
-    below = xi < 0
-    up = _cauchy_step(alpha, has_low, jnp.log(arc) + normal_log_cdf(jnp.where(below, xi, 0.0)))
-    down = _cauchy_step(-beta, has_high, jnp.log(arc) + normal_log_cdf(jnp.where(below, 0.0, -xi)))
-    rising = jnp.where(has_low, low, loc) + scale * up
-    falling = jnp.where(has_high, high, loc) - scale * down
-    return jnp.where(below, rising, falling)
+    below = xi < 0  # or else in the mirror image
+    near, bounded = jnp.where(below, alpha, -beta), jnp.where(below, has_low, has_high)
+    step = scale * _cauchy_step(near, bounded, jnp.log(arc) + normal_log_cdf(jnp.where(below, xi, -xi)))
+    return jnp.where(below, jnp.where(has_low, low, loc) + step, jnp.where(has_high, high, loc) - step)
 
 
 def cotangent_of_log(log_angle):

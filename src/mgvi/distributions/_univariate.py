@@ -241,5 +241,7 @@ def _truncated_in_latent(base: Any, low, high, xi):
     elif low is None:
         latent = -_truncated.left_truncated_normal(-latent_of(high), 0.0, 1.0, -xi)
     else:
-        latent = _truncated.two_sided_truncated_normal(latent_of(low), latent_of(high), 0.0, 1.0, xi)
+        shape = jnp.broadcast_shapes(jnp.shape(low), jnp.shape(high), base.batch_shape)
+        bounds = latent_of(jnp.stack([jnp.broadcast_to(bound, shape) for bound in (low, high)]))
+        latent = _truncated.two_sided_truncated_normal(bounds[0], bounds[1], 0.0, 1.0, xi)
     return jnp.clip(_apply(base, latent), low, high)
