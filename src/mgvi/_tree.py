@@ -7,10 +7,13 @@ Nothing here knows what a tree stands for.
 import itertools
 import math
 import operator
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+_IN_CACHE = 300_000  # numbers that a CPU reads again without waiting for the memory
 
 
 def random_normal(key: jax.Array, like):
@@ -69,6 +72,34 @@ def divide(a, b):
 def multiply(a, b):
     """Product of two trees, entry by entry."""
     return jax.tree.map(operator.mul, a, b)
+
+
+class RunningSum(NamedTuple):
+    """A sum of trees that a compiled loop makes, one each turn.
+
+    On a CPU small ones are added a turn later: compiled with little effort, what adds to an array in its place is not
+    vectorised, nor is all that is made in the same loop over its entries. Large ones would wait for the memory.
+    """
+
+    total: Any
+    last: Any  # not in the total yet; None: nothing ever waits
+
+    @classmethod
+    def of(cls, like):
+        """Of trees with the shapes and dtypes of `like`, none so far."""
+        waits = jax.default_backend() == "cpu" and size(like) <= _IN_CACHE
+        return cls(zeros(like), zeros(like) if waits else None)
+
+    def plus(self, tree):
+        """With one tree more."""
+        if self.last is None:
+            return RunningSum(add(self.total, tree), None)
+        return RunningSum(add(self.total, self.last), tree)
+
+    @property
+    def value(self):
+        """The sum of all."""
+        return self.total if self.last is None else add(self.total, self.last)
 
 
 def size(tree) -> int:

@@ -89,26 +89,22 @@ class SampledKL:
     def gradient(self, mean):
         """Gradient with respect to the mean, and what is known of the samples there."""
 
-        def add(sums, deviations, first):
-            gradient, total = sums
+        def add(state, deviations, first):
+            sums, scatter = state
             samples = self._samples(mean, deviations)
             (values, (terms, told)), gradients = jax.vmap(jax.value_and_grad(self._one, has_aux=True))(samples)
             count = jax.tree.leaves(deviations)[0].shape[0]
             pairs = jax.tree.map(lambda g: 0.5 * (g[:count] + g[count:]), gradients) if self.antithetic else gradients
             pairs = _tree.multiply(self.free, pairs)
-            return _plus(gradient, pairs), Known(
-                total.value + jnp.sum(values),
-                self._scatter(total.scatter, pairs, first),
-                _plus(total.terms, terms),
-                _plus(total.information, told),
-            )
+            return sums.plus((jnp.sum(values), *_summed((pairs, terms, told)))), self._scatter(scatter, pairs, first)
 
         ways = 2 if self.antithetic else 1
         terms, told = jax.eval_shape(lambda x: self._one(x)[1], mean)
-        none = Known(*self.nothing(), _tree.zeros(terms), _tree.zeros(told))
-        gradient, known = self._fold(add, (_tree.zeros(mean), none))
+        none, nothing = self.nothing()
+        sums, scatter = self._fold(add, (_tree.RunningSum.of((none, mean, terms, told)), nothing))
         share = 1 / self._number
-        known = known._replace(value=known.value * share, information=_tree.scale(share, known.information))
+        value, gradient, terms, told = sums.value
+        known = Known(share * value, scatter, terms, _tree.scale(share, told))
         gradient = _tree.scale(ways * share, gradient)
         if not self._is_small:
             average = self._squares(jax.tree.map(lambda g: g[None], gradient))
@@ -169,11 +165,11 @@ class SampledKL:
         def at(length):
             there = jax.tree.map(lambda m, s: m + length * s, mean, step)
 
-            def add(total, deviations, first):
-                return _plus(total, jax.vmap(self._terms)(self._samples(there, deviations)))
+            def add(sums, deviations, first):
+                return sums.plus(_summed(jax.vmap(self._terms)(self._samples(there, deviations))))
 
             prior = length * _tree.dot(step, centre) + 0.5 * length**2 * _tree.dot(step, step)
-            terms = self._fold(add, _tree.zeros(known.terms))
+            terms = self._fold(add, _tree.RunningSum.of(known.terms)).value
             return prior + _total(_tree.subtract(terms, known.terms)) / self._number
 
         return at
@@ -184,15 +180,13 @@ def taken(stacked, i, size):
     return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, i * size, size), stacked)
 
 
-def _plus(total, stack):
-    """A sum and the entries of a stack.
+def _summed(stack):
+    """The sum of the entries of a stack.
 
     They are dozens for a small problem, a few for a large one: then to add them up one by one is ten times faster than
     a sum over an axis.
     """
-    return jax.tree.map(
-        lambda a, b: a + (jnp.sum(b, axis=0) if b.shape[0] > 8 else sum(b[1:], start=b[0])), total, stack
-    )
+    return jax.tree.map(lambda b: jnp.sum(b, axis=0) if b.shape[0] > 8 else sum(b[1:], start=b[0]), stack)
 
 
 def _total(terms):

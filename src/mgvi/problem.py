@@ -241,18 +241,16 @@ def averaged_information(problem: Problem, mean: Latent, deviations: Latent, cou
 
     The Jacobian is left at the mean: that of a sample counts the sample's noise as if it told of a field's spectrum.
     """
-    zero = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(partial(information, problem), mean)
-    )
 
     def add(i, total):
         sign = 1 - 2 * (i % 2)
         point = jax.tree.map(
             lambda m, d: m + sign * lax.dynamic_index_in_dim(d, i // 2, keepdims=False), mean, deviations
         )
-        return _tree.add(total, information(problem, point))
+        return total.plus(information(problem, point))
 
-    return _tree.scale(0.5 / count, lax.fori_loop(0, 2 * count, add, zero))
+    none = _tree.RunningSum.of(jax.eval_shape(partial(information, problem), mean))
+    return _tree.scale(0.5 / count, lax.fori_loop(0, 2 * count, add, none).value)
 
 
 def in_rows(problem: Problem) -> tuple[Problem, Any, Any]:

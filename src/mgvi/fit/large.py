@@ -16,6 +16,7 @@ from mgvi.fit.schedule import Settings
 from mgvi.linalg import Preconditioner, Stop, global_sites, sub_blocks
 
 _FLOOR = 0.02  # of the prior's sd: a scalar may be known better than the pairs can tell
+_LITTLE = 200_000  # latents and data up to which sums of exponentials run as fast with little effort
 _STEPS = PREPARING, DRAWING, MOVING = "preparing the solves", "drawing deviations", "moving the mean"
 
 
@@ -72,7 +73,7 @@ class LargeRounds(Rounds):
         return 1  # more at once are no faster, and take memory
 
     def _effort(self) -> int:
-        return 2
+        return 1 if self._size() <= _LITTLE else 2
 
     def keys(self, seed: int, stream: int, pairs: int) -> Any:
         """Always as many as there may be pairs, so that nothing is compiled anew for more of them."""

@@ -126,6 +126,9 @@ class Rounds:
 
     step = ""  # that a round is at, for those who wait
 
+    def _size(self) -> int:
+        return _tree.size(self._problem.latent) + _tree.size(self._problem.data)
+
     def _batch(self) -> int:
         """How many pairs are taken together while the mean moves."""
         raise NotImplementedError

@@ -48,9 +48,6 @@ def _with_scales(problem, mean, logs):
 class SmallRounds(Rounds):
     """Draws exactly, from the Hessian averaged over the last round's deviations, or the Fisher metric at the mean."""
 
-    def _size(self) -> int:
-        return _tree.size(self._problem.latent) + _tree.size(self._problem.data)
-
     def _batch(self) -> int:
         return min(self._plan.fewest, 2 ** int(math.log2(max(_AT_ONCE // self._size(), 1))))
 
