@@ -48,7 +48,8 @@ def test_batches_of_filled_up_deviations_give_the_same_objective(x64, antithetic
     found = []
     for objective in (whole, parts):
         gradient, known = objective.gradient(MEAN)
-        change = objective.change(MEAN, known, {"w": jnp.array([0.3, 0.1, -0.2])})(0.7)
+        step = {"w": jnp.array([0.3, 0.1, -0.2])}
+        change = objective.change(MEAN, known, step, objective.gradient({"w": MEAN["w"] + step["w"]})[1])
         found.append((gradient["w"], known.value, known.scatter["w"], known.terms["y"], known.information["y"], change))
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
@@ -69,12 +70,15 @@ def test_scatter_is_that_of_the_preconditioned_gradients_of_the_pairs(x64, antit
 
 def test_change_is_the_difference_and_the_gradient_its_derivative(x64):
     objective = SampledKL(problem(), DEVIATIONS, 1.0, FREE, antithetic=True)
-    step = {"w": jnp.array([0.3, 0.1, -0.2])}
+    step = jnp.array([0.3, 0.1, -0.2])
     gradient, known = objective.gradient(MEAN)
-    change = objective.change(MEAN, known, step)
-    there = objective.gradient({"w": MEAN["w"] + step["w"]})[1]
-    np.testing.assert_allclose(change(1.0), there.value - known.value, rtol=1e-10)
-    np.testing.assert_allclose((change(1e-5) - change(-1e-5)) / 2e-5, gradient["w"] @ step["w"], rtol=1e-6)
+
+    def change(length):
+        there = objective.gradient({"w": MEAN["w"] + length * step})[1]
+        return objective.change(MEAN, known, {"w": length * step}, there), there.value - known.value
+
+    np.testing.assert_allclose(*change(1.0), rtol=1e-10)
+    np.testing.assert_allclose((change(1e-5)[0] - change(-1e-5)[0]) / 2e-5, gradient["w"] @ step, rtol=1e-6)
 
 
 def test_averaged_information_is_that_of_the_samples_with_the_jacobian_at_the_mean(x64):
@@ -119,9 +123,6 @@ class Stretched:
     def gradient(self, x):
         return self.curvature * (x - 1.0), None
 
-    def kept(self, known):
-        return known
-
     def nothing(self):
         return None
 
@@ -131,8 +132,8 @@ class Stretched:
     def longest(self, step):
         return 1.0
 
-    def change(self, x, known, step):
-        return lambda length: jnp.sum(self.curvature * length * step * (0.5 * length * step + x - 1.0))
+    def change(self, x, known, step, there):
+        return jnp.sum(self.curvature * step * (0.5 * step + x - 1.0))
 
 
 def test_steps_learn_the_curvature_that_the_metric_lacks(x64):
@@ -156,9 +157,6 @@ class Bent:
     def gradient(self, x):
         return jax.grad(self.value)(x), None
 
-    def kept(self, known):
-        return known
-
     def nothing(self):
         return None
 
@@ -169,8 +167,8 @@ class Bent:
     def longest(self, step):
         return 1.0
 
-    def change(self, x, known, step):
-        return lambda length: self.value(x + length * step) - self.value(x)
+    def change(self, x, known, step, there):
+        return self.value(x + step) - self.value(x)
 
 
 def test_damping_spares_the_good_directions_of_steps_that_are_too_long(x64):

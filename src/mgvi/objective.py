@@ -5,6 +5,7 @@ It must not know how deviations are drawn or how the mean is moved.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -99,9 +100,9 @@ class SampledKL:
             return sums.plus((jnp.sum(values), *_summed((pairs, terms, told)))), self._scatter(scatter, pairs, first)
 
         ways = 2 if self.antithetic else 1
-        terms, told = jax.eval_shape(lambda x: self._one(x)[1], mean)
-        none, nothing = self.nothing()
-        sums, scatter = self._fold(add, (_tree.RunningSum.of((none, mean, terms, told)), nothing))
+        none = self.nothing()
+        start = _tree.RunningSum.of((none.value, mean, none.terms, none.information))
+        sums, scatter = self._fold(add, (start, none.scatter))
         share = 1 / self._number
         value, gradient, terms, told = sums.value
         known = Known(share * value, scatter, terms, _tree.scale(share, told))
@@ -122,15 +123,16 @@ class SampledKL:
         steps = gradients if self.preconditioner is None else self.preconditioner.apply(gradients)  # near enough
         return {name: jnp.sum(step * step) / step[0].size for name, step in steps.items()}
 
-    def nothing(self):
-        """What `kept` returns, in zeros."""
-        if self._is_small:
-            return jnp.zeros(()), _tree.zeros(self.deviations)
-        return jnp.zeros(()), {name: jnp.zeros((), leaf.dtype) for name, leaf in self.deviations.items()}
+    @cached_property
+    def _shapes(self):
+        """Of the terms of a sample, and of the information of its data."""
+        one = jax.tree.map(lambda d: jax.ShapeDtypeStruct(d.shape[1:], d.dtype), self.deviations)
+        return jax.eval_shape(lambda x: self._one(x)[1], one)
 
-    def kept(self, known):
-        """The KL, up to a constant, and what tells how the deviations scatter."""
-        return known.value, known.scatter
+    def nothing(self):
+        """What is known of a mean, in zeros."""
+        scatter = self.deviations if self._is_small else {n: jnp.zeros((), d.dtype) for n, d in self.deviations.items()}
+        return Known(jnp.zeros(()), *_tree.zeros((scatter, *self._shapes)))
 
     def solve(self, mean, known, b, stop, damping):
         """(M + damping)^-1 b with the Fisher metric at the mean, or M^-1 b with the inverse that was given.
@@ -156,23 +158,13 @@ class SampledKL:
         farthest = [jnp.max(jnp.abs(step[name])) for name in few if name not in self.problem.coordinates]
         return 1 / jnp.maximum(1.0, jnp.max(jnp.stack(farthest)) / _REACH) if farthest else 1.0
 
-    def change(self, mean, known, step):
-        """From a length to the KL at mean + length * step minus the KL at mean, formed datum by datum."""
+    def change(self, mean, known, step, there):
+        """KL at mean + step minus KL at mean, formed datum by datum from what is known at both."""
         centre = mean
         if not self.antithetic:  # deviations that do not count are zero
             centre = jax.tree.map(lambda m, d: m + jnp.sum(d, axis=0) / self._number, mean, self.deviations)
-
-        def at(length):
-            there = jax.tree.map(lambda m, s: m + length * s, mean, step)
-
-            def add(sums, deviations, first):
-                return sums.plus(_summed(jax.vmap(self._terms)(self._samples(there, deviations))))
-
-            prior = length * _tree.dot(step, centre) + 0.5 * length**2 * _tree.dot(step, step)
-            terms = self._fold(add, _tree.RunningSum.of(known.terms)).value
-            return prior + _total(_tree.subtract(terms, known.terms)) / self._number
-
-        return at
+        prior = _tree.dot(step, centre) + 0.5 * _tree.dot(step, step)
+        return prior + _total(_tree.subtract(there.terms, known.terms)) / self._number
 
 
 def taken(stacked, i, size):

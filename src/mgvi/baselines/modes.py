@@ -185,8 +185,8 @@ class _Mode:
 def _newton(problem, mean, zero, limits):
     free = {name: jnp.ones(()) for name in mean}
     objective = SampledKL(problem, zero, jnp.ones(()), free)
-    mean, (value, _), report = NewtonCG().minimize(objective, mean, limits)
-    return mean, value, report
+    mean, known, report = NewtonCG().minimize(objective, mean, limits)
+    return mean, known.value, report
 
 
 def must_be_small(problem: Problem, most: int, why: str) -> None:

@@ -83,7 +83,8 @@ def _minimize(problem, mean, deviations, inverse, preconditioner, knobs: Knobs, 
         free = _tree.to_row({name: jnp.full(leaf.shape, free[name], leaf.dtype) for name, leaf in latent.items()})
     fixed = (problem, deviations, knobs.beta, free, inverse, preconditioner, antithetic)
     objective = SampledKL(*fixed, knobs.pairs, batch)
-    new, (value, scatter), newton_report = minimizer.minimize(objective, mean, knobs.newton)
+    new, known, newton_report = minimizer.minimize(objective, mean, knobs.newton)
+    value, scatter = known.value, known.scatter
     finite = jnp.isfinite(value) & (newton_report.status != Status.NOT_FINITE)
     if inverse is None:
         few = global_sites(problem.static.latent)

@@ -5,7 +5,7 @@ Nothing here knows a model or data.
 """
 
 from mgvi.linalg.compression import Compression
-from mgvi.linalg.conjugate_gradients import Report, Stop, solve
+from mgvi.linalg.conjugate_gradients import Report, Stop, gram, mix, solve
 from mgvi.linalg.dense import DenseMetric, at_least, eigh
 from mgvi.linalg.preconditioner import (
     Preconditioner,
@@ -25,6 +25,8 @@ __all__ = [
     "block_preconditioner",
     "eigh",
     "global_sites",
+    "gram",
+    "mix",
     "solve",
     "some_entries",
     "sub_blocks",

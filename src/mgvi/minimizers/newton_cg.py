@@ -5,8 +5,8 @@ report go out.
 It must not know how the objective is made.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from mgvi import _tree
-from mgvi.linalg import Stop
+from mgvi.linalg import Stop, gram, mix
 from mgvi.status import Status
 
 _HALVINGS = 12
@@ -33,12 +33,8 @@ class Objective(Protocol):
         """Gradient at x, and anything else that is known there."""
         ...
 
-    def kept(self, known: Any, /) -> Any:
-        """What of that is of interest at the end."""
-        ...
-
     def nothing(self) -> Any:
-        """The same in zeros."""
+        """What is known of a point, in zeros."""
         ...
 
     def solve(self, x: Any, known: Any, b: Any, stop: Stop, damping: Any, /) -> tuple[Any, Any]:
@@ -52,8 +48,8 @@ class Objective(Protocol):
         """The longest part of a step that is worth a try, at most 1."""
         ...
 
-    def change(self, x: Any, known: Any, step: Any, /) -> Callable[[jax.Array], jax.Array]:
-        """From a length to the objective at x + length * step minus that at x, resolved better than either."""
+    def change(self, x: Any, known: Any, step: Any, there: Any, /) -> Any:
+        """The objective at x + step minus that at x, resolved better than either, from what is known at both."""
         ...
 
 
@@ -93,9 +89,6 @@ class NewtonCG:
     ...     def gradient(self, x):
     ...         return 5.0 * (x - 2.0), None
     ...
-    ...     def kept(self, known):
-    ...         return known
-    ...
     ...     def nothing(self):
     ...         return None
     ...
@@ -105,108 +98,151 @@ class NewtonCG:
     ...     def longest(self, step):
     ...         return 1.0
     ...
-    ...     def change(self, x, known, step):
-    ...         return lambda length: 2.5 * jnp.sum(length * step * (length * step + 2 * (x - 2.0)))
+    ...     def change(self, x, known, step, there):
+    ...         return 2.5 * jnp.sum(step * (step + 2 * (x - 2.0)))
     >>> x, _, report = NewtonCG().minimize(Quadratic(), jnp.zeros(3), Limits())
     >>> print(x, int(report.status))
     [2. 2. 2.] 0
     """
 
     def minimize(self, objective: Objective, x: Any, limits: Limits) -> tuple[Any, Any, NewtonReport]:
-        """The minimum from x on, what `objective` kept of the last point but one, and a report."""
-        zero = jnp.zeros(())
+        """The minimum from x on, what is known there, and a report.
 
-        def advance(state):
-            x, _, secants, report, _ = state
-            gradient, known = objective.gradient(x)
-            secants = secants.learn(gradient)
-            inner, alphas = secants.before(gradient)
-            outer, iterations = objective.solve(x, known, inner, limits.cg, report.damping)
-            step = _tree.scale(-1.0, secants.after(outer, alphas))
-            decrement = -_tree.dot(gradient, step)
-            changes = objective.change(x, known, step)
-            longest = objective.longest(step)
-            length, change, accepted = _line_search(changes, decrement, longest)
-            move = accepted & jnp.isfinite(decrement)
-            step = jax.tree.map(lambda s: jnp.where(move, length * s, 0.0), step)
-            x = _tree.add(x, step)
-            secants = secants._replace(step=step, gradient=gradient)
-            steps = report.steps + 1
-            code = jnp.where(steps >= limits.steps, Status.ITERATION_LIMIT, _GOES_ON)
-            code = jnp.where(accepted, code, Status.NO_DESCENT)
-            code = jnp.where(decrement < limits.decrement, Status.CONVERGED, code)
-            code = jnp.where(jnp.isfinite(decrement), code, Status.NOT_FINITE)
-            report = NewtonReport(
-                steps=steps,
-                cg_iterations=report.cg_iterations + iterations,
-                decrement=decrement,
-                shortest=jnp.where(move, jnp.minimum(report.shortest, length), report.shortest),
-                decrease=report.decrease - jnp.where(move, change, 0.0),
-                status=code,
-                damping=_next_damping(report.damping, length / longest, change, decrement),
-            )
-            return x, objective.kept(known), secants, report, code == _GOES_ON
-
-        none = jnp.zeros((), int)
+        Each turn of the loop looks at one point. Nearly all that are tried are better than the one before, so what the
+        next step needs is found out there at once: a line search that asks for the value alone would need a program of
+        its own.
+        """
+        zero, none, zeros = jnp.zeros(()), jnp.zeros((), int), _tree.zeros(x)
         report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON, zero + limits.damping)
-        start = (x, objective.nothing(), _Secants.none(x), report, jnp.array(True))
-        x, kept, _, report, _ = lax.while_loop(lambda s: s[-1], advance, start)
-        return x, kept, report
+        # The first step is none.
+        start = _State(x, objective.nothing(), zeros, _Secants.none(x), _Try(zeros, zero, zero, none - 1), report)
+        end = lax.while_loop(lambda s: s.report.status == _GOES_ON, partial(_advanced, objective, limits), start)
+        return end.x, end.known, end.report
+
+
+class _Try(NamedTuple):
+    """A step that is tried, the longest part of it that is worth that, and the part whose turn it is."""
+
+    step: Any
+    longest: Any
+    length: Any
+    halvings: Any  # so far; -1: there is no step yet
+
+
+class _State(NamedTuple):
+    x: Any
+    known: Any  # at x
+    gradient: Any
+    secants: "_Secants"
+    trial: _Try
+    report: NewtonReport
+
+
+def _advanced(objective, limits: Limits, state: _State) -> _State:
+    """One point more: the end of a new step, or of half of the one that was too long."""
+    is_first = state.trial.halvings < 0
+    is_new = (state.trial.halvings == 0) & (state.trial.length == 0)
+    trial, report = lax.cond(is_new, partial(_step, objective, limits), lambda s: (s.trial, s.report), state)
+    step = _tree.scale(trial.length, trial.step)
+    there = _tree.add(state.x, step)
+    gradient, known = objective.gradient(there)
+    change, decrement = objective.change(state.x, state.known, step, known), report.decrement
+    accepted = is_first | (jnp.isfinite(decrement) & (change <= -_SHARE * trial.length * decrement))
+    gives_up = ~accepted & (trial.halvings + 1 >= _HALVINGS)
+    secants = state.secants.learn(step, _tree.subtract(gradient, state.gradient), accepted)
+    moved = lax.cond(accepted, lambda: (there, known, gradient), lambda: (state.x, state.known, state.gradient))
+    code = jnp.where(accepted & (report.steps >= limits.steps), Status.ITERATION_LIMIT, _GOES_ON)
+    code = jnp.where(gives_up, Status.NO_DESCENT, code)
+    code = jnp.where((accepted | gives_up) & (decrement < limits.decrement), Status.CONVERGED, code)
+    code = jnp.where(jnp.isfinite(decrement), code, Status.NOT_FINITE)
+    damping = _next_damping(report.damping, trial.length / trial.longest, change, decrement)
+    counts = accepted & ~is_first
+    report = report._replace(
+        shortest=jnp.where(counts, jnp.minimum(report.shortest, trial.length), report.shortest),
+        decrease=report.decrease - jnp.where(counts, change, 0.0),
+        status=jnp.where(is_first, _GOES_ON, code),
+        damping=jnp.where(counts | gives_up, damping, report.damping),
+    )
+    length, halvings = jnp.where(accepted, 0.0, 0.5 * trial.length), jnp.where(accepted, 0, trial.halvings + 1)
+    return _State(*moved, secants, trial._replace(length=length, halvings=halvings), report)
+
+
+def _step(objective, limits, state: _State) -> tuple[_Try, NewtonReport]:
+    """The next step."""
+    report, secants = state.report, state.secants
+    inner, alphas = secants.before(state.gradient)
+    outer, iterations = objective.solve(state.x, state.known, inner, limits.cg, report.damping)
+    step = _tree.scale(-1.0, secants.after(outer, alphas))
+    longest = jnp.zeros(()) + objective.longest(step)
+    report = report._replace(
+        steps=report.steps + 1,
+        cg_iterations=report.cg_iterations + iterations,
+        decrement=-_tree.dot(state.gradient, step),
+    )
+    return _Try(step, longest, longest, jnp.zeros((), int)), report
 
 
 class _Secants(NamedTuple):
-    """What the last steps told of the curvature beyond the metric: limited-memory BFGS around its inverse."""
+    """What the last steps told of the curvature beyond the metric: limited-memory BFGS around its inverse.
+
+    The two loops of its usual form, one before and one after the inverse metric, are recurrences of inner products:
+    these are made at once.
+    """
 
     steps: Any  # stacked
     changes: Any  # of the gradient along them
     rates: Any  # one over the products of both; 0 for those that tell nothing
     newest: Any  # where that is in the stacks; the next one takes the place of the oldest
-    step: Any  # the last one, and the gradient before it
-    gradient: Any
 
     @classmethod
     def none(cls, x):
-        zeros = lambda *n: jax.tree.map(lambda leaf: jnp.zeros((*n, *leaf.shape), leaf.dtype), x)
-        return cls(zeros(_MEMORY), zeros(_MEMORY), jnp.zeros(_MEMORY), jnp.zeros((), int), zeros(), zeros())
+        zeros = _tree.zeros(_tree.shapes_of_stack(x, _MEMORY))
+        return cls(zeros, zeros, jnp.zeros(_MEMORY), jnp.zeros((), int))
 
-    def learn(self, gradient):
-        """With the gradient after the last step."""
-        change = _tree.subtract(gradient, self.gradient)
-        product = _tree.dot(self.step, change)
-        size = jnp.sqrt(_tree.dot(self.step, self.step) * _tree.dot(change, change))
-        useful = product > 1e-6 * size
+    def learn(self, step, change, counts):
+        """With a step and the change of the gradient along it; if it does not count, the next one takes its place."""
+        product = _tree.dot(step, change)
+        size = jnp.sqrt(_tree.dot(step, step) * _tree.dot(change, change))
+        useful = counts & (product > 1e-6 * size)
         rate = jnp.where(useful, 1 / jnp.where(useful, product, 1.0), 0.0)
         place = (self.newest + 1) % _MEMORY
         put = lambda stack, new: lax.dynamic_update_index_in_dim(stack, new, place, 0)
-        steps, changes = jax.tree.map(put, self.steps, self.step), jax.tree.map(put, self.changes, change)
-        return self._replace(steps=steps, changes=changes, rates=put(self.rates, rate), newest=place)
+        steps, changes = jax.tree.map(put, self.steps, step), jax.tree.map(put, self.changes, change)
+        return _Secants(steps, changes, put(self.rates, rate), jnp.where(counts, place, self.newest))
 
-    def _at(self, age):
-        """A step and the change along it, by how many others are newer."""
-        place = (self.newest - age) % _MEMORY
-        pick = lambda stack: lax.dynamic_index_in_dim(stack, place, keepdims=False)
-        return jax.tree.map(pick, (self.steps, self.changes, self.rates))
+    @property
+    def _ages(self):
+        """How many others are newer."""
+        return (self.newest - jnp.arange(_MEMORY)) % _MEMORY
 
     def before(self, gradient):
-        """What the inverse metric is applied to."""
+        """What the inverse metric is applied to, and what `after` needs."""
+        products = gram(self.steps, self.changes)
+        newer = self._ages[None, :] < self._ages[:, None]
+        along = self.rates * gram(self.steps, _stack_of(gradient))[:, 0]
+        alphas = _recurrence(self.rates[:, None] * jnp.where(newer, products, 0.0), along)
+        back = mix(alphas[None], self.changes)
+        return jax.tree.map(lambda g, c: g - c[0], gradient, back), (alphas, products)
 
-        def back(q, age):
-            step, change, rate = self._at(age)
-            alpha = rate * _tree.dot(step, q)
-            return jax.tree.map(lambda a, c: a - alpha * c, q, change), alpha
-
-        return lax.scan(back, gradient, jnp.arange(_MEMORY))
-
-    def after(self, r, alphas):
+    def after(self, r, given):
         """The direction, from what the inverse metric gave."""
+        alphas, products = given
+        older = self._ages[None, :] > self._ages[:, None]
+        along = alphas - self.rates * gram(self.changes, _stack_of(r))[:, 0]
+        factors = _recurrence(self.rates[:, None] * jnp.where(older, products.T, 0.0), along)
+        return jax.tree.map(lambda r, s: r + s[0], r, mix(factors[None], self.steps))
 
-        def forth(r, given):
-            age, alpha = given
-            step, change, rate = self._at(age)
-            factor = alpha - rate * _tree.dot(change, r)
-            return jax.tree.map(lambda a, s: a + factor * s, r, step), None
 
-        return lax.scan(forth, r, (jnp.arange(_MEMORY), alphas), reverse=True)[0]
+def _stack_of(tree):
+    return jax.tree.map(lambda leaf: leaf[None], tree)
+
+
+def _recurrence(matrix, start):
+    """x with x = start - matrix x, if every entry depends on fewer others than the last one did."""
+    x = start
+    for _ in range(_MEMORY - 1):
+        x = start - jnp.sum(matrix * x, axis=1)
+    return x
 
 
 def _next_damping(damping, length, change, decrement):
@@ -215,23 +251,3 @@ def _next_damping(damping, length, change, decrement):
     less = jnp.where(damping > 1.0, damping / _DAMPS, 0.0)
     good = (length == 1) & (-change > _GOOD * decrement)
     return jnp.where(length < _FAR_TOO_LONG, more, jnp.where(good, less, damping))
-
-
-def _line_search(change_at, decrement, longest):
-    """Halve the length until the objective falls by a share of what is expected."""
-    zero = jnp.zeros(())
-
-    def accepted(length, change):
-        return change <= -_SHARE * length * decrement
-
-    def too_long(state):
-        length, change, tries = state
-        return ~accepted(length, change) & (tries < _HALVINGS)
-
-    def halve(state):
-        length, _, tries = state
-        length = jnp.where(tries > 0, 0.5 * length, length)
-        return length, change_at(length), tries + 1
-
-    length, change, _ = lax.while_loop(too_long, halve, (zero + longest, zero + jnp.inf, 0))
-    return length, change, accepted(length, change)
