@@ -55,18 +55,6 @@ class Stop(NamedTuple):
         return jnp.sum(recent, axis=0) > jnp.maximum(self.energy, self.share * total)
 
 
-class _State(NamedTuple):
-    i: jax.Array
-    x: Any
-    q: Any  # orthonormal residual directions
-    s: Any  # search directions
-    c: jax.Array  # residuals in terms of q
-    recent: jax.Array  # energy decreases of the last iterations
-    total: jax.Array  # energy decrease so far
-    best: jax.Array
-    healthy: jax.Array
-
-
 def solve(
     mv: Callable,
     b: Any,
@@ -113,32 +101,30 @@ def solve(
     True 0
     """
     precondition = (lambda v: v) if preconditioner is None else preconditioner.apply
-    z = precondition(b)
-    scale = jnp.sqrt(_diagonal(b, z))
-    goal = stop.residual * scale
-    none = jnp.zeros((), int)
     start = jax.tree.map(jnp.zeros_like, b) if x0 is None else x0
+    z = precondition(b)
+    none, scale = jnp.zeros((), int), jnp.sqrt(_diagonal(b, z))
     if not check:
         if coupled or x0 is not None:
             raise ValueError("an unchecked solve is not coupled and starts at zero")
-        x, used, satisfied, size = _run_separate(mv, start, b, z, stop, goal, none, precondition)
-        return x, _report(size, scale, stop, used, satisfied)
-    # Where the coupling has lost its accuracy, another pass begins with the true residual.
-    run = _run_coupled if coupled else lambda *given: _run_separate(*given)[:3]
-    passes = _PASSES if coupled else 1
+        begin = _Separate.at_zero(start, b, z, stop, scale)
+        end = _ended(mv, begin, precondition, stop, scale)
+        return end.x, _report(end.size, scale, stop, end.used, ~end.is_open(stop, scale))
+    kind, passes = (_Coupled, _PASSES) if coupled else (_Separate, 1)
 
     def one_pass(state):
-        # Whatever comes after a pass begins with the true residual: the product is compiled once for all of them.
         x, last, used, turn, satisfied = state
-        r = _tree.subtract(b, mv(x))
-        z = precondition(r)
-        size = jnp.sqrt(_diagonal(r, z))
-        enough = jnp.all(_is_met(size, scale, stop)) | stop.by_energy | jnp.all(size > 0.5 * last)
-        done = satisfied & enough
-        turn = jnp.where(done | (used >= stop.iterations), passes, turn)
-        go_on = lambda: run(mv, x, r, z, stop, goal, used, precondition)
-        x, used, satisfied = lax.cond(turn < passes, go_on, lambda: (x, used, satisfied))
-        return x, size, used, turn + 1, satisfied
+
+        def is_enough(size):
+            """Whether the true residual, with which a pass begins, says that there is nothing more to be done."""
+            enough = jnp.all(_is_met(size, scale, stop)) | stop.by_energy | jnp.all(size > 0.5 * last)
+            return (satisfied & enough) | (turn >= passes) | (used >= stop.iterations)
+
+        # Where the coupling has lost its accuracy, another pass begins with the true residual.
+        end = _ended(mv, kind.at(x, b, scale, used), precondition, stop, scale, is_enough)
+        done = is_enough(end.first)
+        satisfied = jnp.where(done, satisfied, end.healthy & ~end.is_open(stop, scale))
+        return end.x, end.first, end.used, jnp.where(done, passes, turn) + 1, satisfied
 
     state = (start, scale, none, none, jnp.array(False))
     x, size, used, _, satisfied = lax.while_loop(lambda state: state[3] <= passes, one_pass, state)
@@ -158,79 +144,154 @@ def _report(residual, scale, stop, used, satisfied):
     return Report(jnp.broadcast_to(used, relative.shape), relative, status)
 
 
-def _run_separate(mv, x, r, z, stop, goal, used, precondition):
-    """Conjugate gradients, uncoupled: solutions, iterations so far, whether the goal is met, and residuals."""
+def _ended(mv, begin, precondition, stop, scale, is_enough=None):
+    """The state after a pass.
 
-    def is_open(state):
-        _, _, _, _, gamma, recent, total, _ = state
-        return jnp.any((jnp.sqrt(gamma) > goal) & stop.gains(recent, total))
+    Its first turn is for the true residual of its starting point, the others are for conjugate gradients: so there is
+    one product to compile.
+    """
 
-    def proceed(state):
-        return state[-1] & (state[0] < stop.iterations) & is_open(state)
+    def turn(state):
+        new = state.advanced(mv, precondition, stop.residual * scale)
+        new = new._replace(first=_later(state, state.first, new.size))
+        goes_on = new.healthy & (new.used < stop.iterations) & new.is_open(stop, scale)
+        if state.is_fresh is None:
+            return new._replace(goes_on=goes_on)
+        return new._replace(is_fresh=jnp.array(False), goes_on=goes_on & ~(state.is_fresh & is_enough(new.first)))
 
-    def step(state):
-        i, x, r, s, gamma, recent, total, _ = state
-        a_s = mv(s)
-        curvature = _diagonal(s, a_s)
-        length = jnp.where(curvature > 0, gamma / jnp.where(curvature > 0, curvature, 1.0), 0.0)
-        x, r = _tree.add(x, _scaled(length, s)), _tree.subtract(r, _scaled(length, a_s))
+    return lax.while_loop(lambda state: state.goes_on, turn, begin)
+
+
+class _Separate(NamedTuple):
+    """Conjugate gradients, uncoupled."""
+
+    x: Any
+    r: Any
+    s: Any  # search directions; before the first turn x, the residual of which is not known then
+    gamma: jax.Array  # squared residuals
+    used: jax.Array
+    recent: jax.Array  # energy decreases of the last iterations
+    total: jax.Array  # energy decrease so far
+    first: jax.Array  # residuals of the starting point
+    healthy: jax.Array
+    goes_on: jax.Array
+    is_fresh: Any  # whether this is before the first turn; None: there is no such turn
+
+    @classmethod
+    def at(cls, x, b, scale, used):
+        """At a point whose residual is not known."""
+        return cls(x, b, x, jnp.zeros_like(scale), used, *_start(scale), jnp.array(True))
+
+    @classmethod
+    def at_zero(cls, x, b, z, stop, scale):
+        """At zero, given b and what the preconditioner makes of it."""
+        state = cls(x, b, z, scale**2, jnp.zeros((), int), *_start(scale), None)
+        return state._replace(goes_on=(stop.iterations > 0) & state.is_open(stop, scale))
+
+    @property
+    def size(self):
+        """Residuals, by the recursion."""
+        return jnp.sqrt(self.gamma)
+
+    def is_open(self, stop, scale):
+        """Whether something is left to be done."""
+        return jnp.any((self.size > stop.residual * scale) & stop.gains(self.recent, self.total))
+
+    def advanced(self, mv, precondition, goal) -> "_Separate":
+        """One turn later."""
+        a_s = mv(self.s)
+        curvature = _diagonal(self.s, a_s)
+        length = jnp.where(curvature > 0, self.gamma / jnp.where(curvature > 0, curvature, 1.0), 0.0)
+        # The first turn subtracts the product from b, and leaves x where it is.
+        x = _tree.add(self.x, _scaled(_later(self, length, 0.0), self.s))
+        r = _tree.subtract(self.r, _scaled(_later(self, length, 1.0), a_s))
         z = precondition(r)
         new = _diagonal(r, z)
-        s = _tree.add(z, _scaled(jnp.where(gamma > 0, new / jnp.where(gamma > 0, gamma, 1.0), 0.0), s))
-        decrease = length * gamma
-        recent = jnp.roll(recent, 1, axis=0).at[0].set(decrease)
-        return i + 1, x, r, s, new, recent, total + decrease, jnp.all(jnp.isfinite(new))
-
-    recent = jnp.full((_WINDOW, goal.shape[0]), jnp.inf, goal.dtype)
-    start = (used, x, r, z, _diagonal(r, z), recent, jnp.zeros_like(goal), jnp.array(True))
-    end = lax.while_loop(proceed, step, start)
-    return end[1], end[0], end[-1] & ~is_open(end), jnp.sqrt(end[4])
+        kept = jnp.where(self.gamma > 0, new / jnp.where(self.gamma > 0, self.gamma, 1.0), 0.0)
+        s = _tree.add(z, _scaled(_later(self, kept, 0.0), self.s))
+        state = self._replace(x=x, r=r, s=s, gamma=new, healthy=jnp.all(jnp.isfinite(new)))
+        return _counted(state, length * self.gamma)
 
 
-def _run_coupled(mv, x0, r, z, stop, goal, used, precondition):
-    """Block conjugate gradients; returns solutions, iterations so far, and whether the goal is met."""
-    count = goal.shape[0]
+class _Coupled(NamedTuple):
+    """Block conjugate gradients."""
 
-    def orthonormal(w, z):
-        """w = q r with q orthonormal in the preconditioned product; z = P w is carried along."""
-        first, inverse = _factors(gram(w, z))
-        w, z = mix(inverse, w), mix(inverse, z)
-        second, inverse = _factors(gram(w, z))  # again: one pass is not orthogonal to rounding
-        return mix(inverse, w), mix(inverse, z), (first @ second).T  # rows mix: w_old = total @ w
+    x: Any
+    q: Any  # orthonormal residual directions; before the first turn b
+    s: Any  # search directions; before the first turn x
+    c: jax.Array  # residuals in terms of q
+    used: jax.Array
+    recent: jax.Array
+    total: jax.Array
+    first: jax.Array
+    healthy: jax.Array
+    goes_on: jax.Array
+    is_fresh: Any
+    best: jax.Array  # smallest residuals
 
-    live = _diagonal(r, z) > 0  # nothing to do for the others, but rounding would have them go on
-    q, z, c = orthonormal(r, z)
-    size = jnp.sqrt(jnp.sum(c * c, axis=0))
-    recent = jnp.full((_WINDOW, count), jnp.inf, goal.dtype)
-    start = _State(used, x0, q, z, c, recent, jnp.zeros_like(goal), size, jnp.array(True))
+    @classmethod
+    def at(cls, x, b, scale, used):
+        """At a point whose residual is not known."""
+        best = jnp.full_like(scale, jnp.inf)
+        return cls(x, b, x, jnp.eye(scale.size, dtype=scale.dtype), used, *_start(scale), jnp.array(True), best)
 
-    def is_open(state):
-        size = jnp.sqrt(jnp.sum(state.c**2, axis=0))
-        return jnp.any(live & (size > goal) & stop.gains(state.recent, state.total))
+    @property
+    def size(self):
+        """Residuals, by the recursion."""
+        return jnp.sqrt(jnp.sum(self.c**2, axis=0))
 
-    def proceed(state):
-        return state.healthy & (state.i < stop.iterations) & is_open(state)
+    def is_open(self, stop, scale):
+        """Whether something is left to be done; not for zeros, but rounding would have them go on."""
+        is_left = (self.size > stop.residual * scale) & stop.gains(self.recent, self.total)
+        return jnp.any((self.first > 0) & is_left)
 
-    def step(state):
-        a_s = mv(state.s)
-        _, factor = _factors(gram(state.s, a_s))
-        inverse = factor.T @ factor
-        weights = inverse @ state.c
-        w = _tree.subtract(state.q, mix(inverse, a_s))
-        q, z, factor = orthonormal(w, precondition(w))
-        c = factor @ state.c
-        s = _tree.add(z, mix(factor, state.s))
-        decrease = jnp.sum(state.c * weights, axis=0)
-        size = jnp.sqrt(jnp.sum(c * c, axis=0))
+    def advanced(self, mv, precondition, goal) -> "_Coupled":
+        """One turn later."""
+        a_s = mv(self.s)
+        _, factor = _factors(gram(self.s, a_s))
+        # The first turn subtracts the product from b, and leaves x where it is.
+        inverse = _later(self, factor.T @ factor, jnp.eye(len(factor), dtype=factor.dtype))
+        weights = _later(self, inverse @ self.c, 0.0)
+        q, z, factor = _orthonormal(_tree.subtract(self.q, mix(inverse, a_s)), precondition)
+        c = factor @ self.c
+        s = _tree.add(z, mix(_later(self, factor, 0.0), self.s))
+        decrease, size = jnp.sum(self.c * weights, axis=0), jnp.sqrt(jnp.sum(c * c, axis=0))
         finite = jnp.all(jnp.isfinite(c)) & jnp.all(jnp.isfinite(weights)) & jnp.all(decrease >= 0)
+        x = _tree.add(self.x, mix(jnp.where(finite, weights, 0.0).T, self.s))
         # A growing residual is normal within bounds; far above the best one, the recursion has lost its accuracy.
-        healthy = finite & jnp.all(size <= 1e3 * jnp.maximum(state.best, goal))
-        x = _tree.add(state.x, mix(jnp.where(finite, weights, 0.0).T, state.s))
-        recent = jnp.roll(state.recent, 1, axis=0).at[0].set(decrease)
-        return _State(state.i + 1, x, q, s, c, recent, state.total + decrease, jnp.minimum(state.best, size), healthy)
+        healthy = finite & jnp.all(size <= 1e3 * jnp.maximum(self.best, goal))
+        state = self._replace(x=x, q=q, s=s, c=c, healthy=healthy, best=jnp.minimum(self.best, size))
+        return _counted(state, decrease)
 
-    end = lax.while_loop(proceed, step, start)
-    return end.x, end.i, end.healthy & ~is_open(end)
+
+def _start(scale):
+    """What both kinds of state have in common."""
+    recent = jnp.full((_WINDOW, scale.size), jnp.inf, scale.dtype)
+    return recent, jnp.zeros_like(scale), jnp.full_like(scale, jnp.inf), jnp.array(True), jnp.array(True)
+
+
+def _later(state, value, at_first):
+    """A value for all turns but the first, and one for that."""
+    return value if state.is_fresh is None else jnp.where(state.is_fresh, at_first, value)
+
+
+def _counted(state, decrease):
+    """A state that remembers one decrease of the energy more, unless that was the first turn."""
+    recent = jnp.roll(state.recent, 1, axis=0).at[0].set(decrease)
+    return state._replace(
+        used=_later(state, state.used + 1, state.used),
+        recent=_later(state, recent, state.recent),
+        total=_later(state, state.total + decrease, state.total),
+    )
+
+
+def _orthonormal(w, precondition):
+    """w = q r with q orthonormal in the preconditioned product; also z = P q, and r's transpose: rows mix."""
+    z = precondition(w)
+    first, inverse = _factors(gram(w, z))
+    w, z = mix(inverse, w), mix(inverse, z)
+    second, inverse = _factors(gram(w, z))  # again: one pass is not orthogonal to rounding
+    return mix(inverse, w), mix(inverse, z), (first @ second).T
 
 
 def gram(u, v) -> jax.Array:
