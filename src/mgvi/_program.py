@@ -6,7 +6,6 @@ Nothing here knows what the function computes.
 """
 
 import math
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +21,7 @@ from jax.dtypes import canonicalize_dtype
 from jax.interpreters import ad, batching, mlir
 
 _INLINE = 4096  # outputs that depend on no input and are at most this large stay concrete
+_LITTLE = 200_000  # numbers up to which exponentials run nearly as fast with little effort
 _LARGE = 10_000  # entries of a product of matrices that takes time
 
 
@@ -262,11 +262,6 @@ class Compiled:
             self.seconds += time.perf_counter() - start
         return self._programs[signature]
 
-    @property
-    def compiles_several(self) -> bool:
-        """Whether several programs can be prepared at the same time; if not, what is needed last goes first."""
-        return _WORKERS > 1
-
     def prepare(self, function, *arguments, effort: int = 1, **static) -> None:
         """Begin to compile what will be called with arguments of these types."""
         start = time.perf_counter()
@@ -276,9 +271,13 @@ class Compiled:
             self.seconds += time.perf_counter() - start
 
 
-# Compilation takes two cores each.
-_WORKERS = max(min((os.cpu_count() or 2) // 2, 4), 1)
-_BACKGROUND = ThreadPoolExecutor(_WORKERS, "mgvi-compiles")
+# Parts of a compilation take one core, others all of them: with four at once none is idle.
+_BACKGROUND = ThreadPoolExecutor(4, "mgvi-compiles")
+
+
+def effort_for(numbers: int) -> int:
+    """How much the compilation of exponentials and sums over so many numbers is worth."""
+    return 1 if numbers <= _LITTLE else 2
 
 
 def _signature(function, arguments, static):

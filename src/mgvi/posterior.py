@@ -14,6 +14,7 @@ import numpy as np
 
 from mgvi import _arviz, _files, _pareto, _table, _tree
 from mgvi._pareto import Check
+from mgvi._program import effort_for
 from mgvi.problem import Problem
 from mgvi.samplers import APPROXIMATIONS, Approximation, InverseMetric, is_small
 from mgvi.status import Status
@@ -346,7 +347,9 @@ def _at_once(problem: Problem) -> int:
 
 def _effort(problem: Problem) -> int:
     """How much the compilation of a program for samples is worth: there are the more of them, the smaller it is."""
-    return 0 if is_small(problem) and _tree.size(problem.data) < _FEW_DATA else 2
+    if is_small(problem):
+        return 0 if _tree.size(problem.data) < _FEW_DATA else 2
+    return effort_for(_tree.size(problem.latent) + _tree.size(problem.data))
 
 
 def _at(mean, deviations):

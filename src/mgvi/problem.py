@@ -155,10 +155,13 @@ class Problem:
         return self.static.observe(self.arrays["constants"], xi, self._seen)
 
 
-@jax.jit
-def _neg_log_density(problem, xi, beta=1.0):
+def _density(problem, xi, beta=1.0):
     terms = neg_log_likelihood_terms(problem, xi, beta)
     return 0.5 * _tree.dot(xi, xi) + sum((jnp.sum(t) for t in terms.values()), start=jnp.zeros(()))
+
+
+# Not for what is differentiated: a program within one takes longer to trace.
+_neg_log_density = jax.jit(_density)
 
 
 def neg_log_likelihood_terms(problem: Problem, xi: Latent, beta: Any = 1.0) -> dict[str, jax.Array]:
@@ -274,7 +277,7 @@ def hessian_products(
     half = points.shape[0] // 2
 
     def add(i, total):
-        slope = jax.grad(lambda x: _neg_log_density(problem, _tree.from_row(x, latent), beta))
+        slope = jax.grad(lambda x: _density(problem, _tree.from_row(x, latent), beta))
         push = jax.linearize(slope, centre + points[i // 2 + i % 2 * half])[1]
         return lax.fori_loop(0, batches, lambda j, t: t.at[j].add(jax.vmap(push)(vectors[j])), total)
 

@@ -83,11 +83,12 @@ def test_right_hand_sides_that_depend_on_each_other_are_solved_as_others_are(pre
     assert int(report.iterations.max()) < 60
 
 
-def test_products_number_by_number_are_those_of_the_library(monkeypatch):
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_products_number_by_number_are_those_of_the_library(rows, monkeypatch):
     """Which an accelerator makes in one way, a CPU in the other."""
     rng = np.random.default_rng(0)
     u, v = ({"a": jnp.asarray(rng.normal(size=(3, 7))), "b": jnp.asarray(rng.normal(size=(3, 2, 5)))} for _ in range(2))
-    matrix = jnp.asarray(rng.normal(size=(3, 3)))
+    matrix = jnp.asarray(rng.normal(size=(rows, 3)))
     expected = gram(u, v), mix(matrix, u)
     monkeypatch.setattr("mgvi.linalg.conjugate_gradients._is_written_out", lambda count: True)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), (gram(u, v), mix(matrix, u)), expected)

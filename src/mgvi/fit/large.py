@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
+from mgvi._program import effort_for
 from mgvi.fit.rounds import Rounds, Squares, State, measured_by
 from mgvi.fit.schedule import Settings
 from mgvi.linalg import Preconditioner, Stop, global_sites, sub_blocks
 
 _FLOOR = 0.02  # of the prior's sd: a scalar may be known better than the pairs can tell
-_LITTLE = 200_000  # latents and data up to which sums of exponentials run as fast with little effort
 _STEPS = PREPARING, DRAWING, MOVING = "preparing the solves", "drawing deviations", "moving the mean"
 
 
@@ -73,7 +73,7 @@ class LargeRounds(Rounds):
         return 1  # more at once are no faster, and take memory
 
     def _effort(self) -> int:
-        return 1 if self._size() <= _LITTLE else 2
+        return effort_for(self._size())
 
     def keys(self, seed: int, stream: int, pairs: int) -> Any:
         """Always as many as there may be pairs, so that nothing is compiled anew for more of them."""
@@ -151,9 +151,8 @@ class LargeRounds(Rounds):
         """Begin to compile the largest programs of a round before any of them is needed."""
         averages = settings.spread and self._sampler.draws
         known = self._draws.information_like(state.mean, state.deviations) if averages else None
-        like = self._draws.preconditioner_like(state.mean, known) if settings.precondition else None
-        if self._problem.static.compiled.compiles_several:
-            self._draws.prepare(state.mean, keys, known, like)
+        like = self._draws.preconditioner_like() if settings.precondition else None
+        self._draws.prepare(state.mean, keys, known, like)
         self._prepare(state.mean, state.deviations, None, like, settings)
 
     def _information(self, state: State, settings: Settings) -> Any:

@@ -154,7 +154,8 @@ class _Fit:
         batch = min(keys_at_once(problem), self._plan.at_once)
         draws = Draws(problem, sampler, batch, self._drawn, None if schedule == "auto" else False)
         kind = SmallRounds if draws.dense else LargeRounds
-        self._rounds = kind(problem, sampler, NewtonCG(), draws, moving, self._plan)
+        minimizer = NewtonCG() if schedule == "auto" else NewtonCG(memory=0)  # others are those of the paper
+        self._rounds = kind(problem, sampler, minimizer, draws, moving, self._plan)
         self.history: list[dict] = []
         pairs = first.pairs if isinstance(first, Settings) else 1
         self.state = self._rounds.start(self._rounds.keys(seed, _SETTLE, pairs))
@@ -256,7 +257,8 @@ class _Fit:
         result = bare.sample(count, self._seed, _FINAL)
         if not result.status.ok:  # the final draws may have failed where the rounds did not
             warnings.warn(f"the fit ended as {result.status.name}. {result.status.advice}", MgviWarning, stacklevel=3)
-        elif result.check is not None and not result.check.ok:
+        ended = result.status.ok or result.status is Status.NOISY  # by itself
+        if ended and result.check is not None and not result.check.ok:
             warnings.warn(str(result.check), MgviWarning, stacklevel=3)
         return result
 

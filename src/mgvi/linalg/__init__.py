@@ -10,6 +10,7 @@ from mgvi.linalg.dense import DenseMetric, at_least, eigh
 from mgvi.linalg.preconditioner import (
     Preconditioner,
     block_preconditioner,
+    block_preconditioner_like,
     global_sites,
     some_entries,
     sub_blocks,
@@ -23,6 +24,7 @@ __all__ = [
     "Stop",
     "at_least",
     "block_preconditioner",
+    "block_preconditioner_like",
     "eigh",
     "global_sites",
     "gram",

@@ -144,7 +144,7 @@ def _report(residual, scale, stop, used, satisfied):
     return Report(jnp.broadcast_to(used, relative.shape), relative, status)
 
 
-def _ended(mv, begin, precondition, stop, scale, is_enough=None):
+def _ended(mv, begin, precondition, stop, scale, is_enough=lambda size: False):
     """The state after a pass.
 
     Its first turn is for the true residual of its starting point, the others are for conjugate gradients: so there is
@@ -322,10 +322,10 @@ def _scaled(factors, stack):
 
 def mix(matrix: jax.Array, stack):
     """Row i of the result is the sum of matrix[i, j] times entry j of the stack."""
-    count = matrix.shape[0]
-    if not _is_written_out(count):
+    count, terms = matrix.shape
+    if not _is_written_out(terms):
         return jax.tree.map(lambda a: jnp.tensordot(matrix, a, axes=1, precision=lax.Precision.HIGHEST), stack)
-    row = lambda i, a: sum((matrix[i, j] * a[j] for j in range(1, count)), start=matrix[i, 0] * a[0])
+    row = lambda i, a: sum((matrix[i, j] * a[j] for j in range(1, terms)), start=matrix[i, 0] * a[0])
     return jax.tree.map(lambda a: jnp.stack([row(i, a) for i in range(count)]), stack)
 
 

@@ -138,6 +138,16 @@ def block_preconditioner(
     return Preconditioner(many, inverse, chosen), block[:first, :first]
 
 
+def block_preconditioner_like(latent: dict[str, Any], names: tuple[str, ...], chosen: dict[str, Any]) -> Preconditioner:
+    """Shapes and dtypes of what `block_preconditioner` makes."""
+    many = {name: leaf for name, leaf in latent.items() if name not in names}
+    size = _tree.size({name: latent[name] for name in names}) + _tree.size(chosen)
+    if not size:
+        return Preconditioner(many)
+    dtype = jnp.result_type(*(latent[name].dtype for name in (*names, *chosen)))
+    return Preconditioner(many, jax.ShapeDtypeStruct((size, size), dtype), chosen)
+
+
 def _inverse(block):
     """The inverse of a positive matrix, positive too where rounding would make it otherwise."""
     root = jnp.sqrt(jnp.diag(block))

@@ -23,7 +23,6 @@ _GOES_ON = -1
 _DAMPS = 4.0  # times the damping after a step that was too long by far, and one over that after a good one:
 _FAR_TOO_LONG = 0.5  # the part of it, of what was tried first, below which it was
 _GOOD = 0.25  # of its decrement, twice the expected decrease, that it must deliver at full length
-_MEMORY = 4  # steps that are remembered
 
 
 class Objective(Protocol):
@@ -81,6 +80,11 @@ class NewtonCG:
     Where steps must be shortened, the metric is damped: it promises too much along some directions, and a shorter step
     along all of them would not get far.
 
+    Parameters
+    ----------
+    memory : int
+        Steps that are remembered, for what they told of the curvature beyond the metric.
+
     Examples
     --------
     >>> import jax, jax.numpy as jnp
@@ -105,6 +109,8 @@ class NewtonCG:
     [2. 2. 2.] 0
     """
 
+    memory: int = 4
+
     def minimize(self, objective: Objective, x: Any, limits: Limits) -> tuple[Any, Any, NewtonReport]:
         """The minimum from x on, what is known there, and a report.
 
@@ -115,7 +121,9 @@ class NewtonCG:
         zero, none, zeros = jnp.zeros(()), jnp.zeros((), int), _tree.zeros(x)
         report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON, zero + limits.damping)
         # The first step is none.
-        start = _State(x, objective.nothing(), zeros, _Secants.none(x), _Try(zeros, zero, zero, none - 1), report)
+        start = _State(
+            x, objective.nothing(), zeros, _Secants.none(x, self.memory), _Try(zeros, zero, zero, none - 1), report
+        )
         end = lax.while_loop(lambda s: s.report.status == _GOES_ON, partial(_advanced, objective, limits), start)
         return end.x, end.known, end.report
 
@@ -150,7 +158,8 @@ def _advanced(objective, limits: Limits, state: _State) -> _State:
     accepted = is_first | (jnp.isfinite(decrement) & (change <= -_SHARE * trial.length * decrement))
     gives_up = ~accepted & (trial.halvings + 1 >= _HALVINGS)
     secants = state.secants.learn(step, _tree.subtract(gradient, state.gradient), accepted)
-    moved = lax.cond(accepted, lambda: (there, known, gradient), lambda: (state.x, state.known, state.gradient))
+    here = state.x, state.known, state.gradient
+    x, known, gradient = lax.cond(accepted, lambda: (there, known, gradient), lambda: here)
     code = jnp.where(accepted & (report.steps >= limits.steps), Status.ITERATION_LIMIT, _GOES_ON)
     code = jnp.where(gives_up, Status.NO_DESCENT, code)
     code = jnp.where((accepted | gives_up) & (decrement < limits.decrement), Status.CONVERGED, code)
@@ -164,7 +173,7 @@ def _advanced(objective, limits: Limits, state: _State) -> _State:
         damping=jnp.where(counts | gives_up, damping, report.damping),
     )
     length, halvings = jnp.where(accepted, 0.0, 0.5 * trial.length), jnp.where(accepted, 0, trial.halvings + 1)
-    return _State(*moved, secants, trial._replace(length=length, halvings=halvings), report)
+    return _State(x, known, gradient, secants, trial._replace(length=length, halvings=halvings), report)
 
 
 def _step(objective, limits, state: _State) -> tuple[_Try, NewtonReport]:
@@ -195,17 +204,19 @@ class _Secants(NamedTuple):
     newest: Any  # where that is in the stacks; the next one takes the place of the oldest
 
     @classmethod
-    def none(cls, x):
-        zeros = _tree.zeros(_tree.shapes_of_stack(x, _MEMORY))
-        return cls(zeros, zeros, jnp.zeros(_MEMORY), jnp.zeros((), int))
+    def none(cls, x, memory):
+        zeros = _tree.zeros(_tree.shapes_of_stack(x, memory))
+        return cls(zeros, zeros, jnp.zeros(memory), jnp.zeros((), int))
 
     def learn(self, step, change, counts):
         """With a step and the change of the gradient along it; if it does not count, the next one takes its place."""
+        if not self.rates.size:
+            return self
         product = _tree.dot(step, change)
         size = jnp.sqrt(_tree.dot(step, step) * _tree.dot(change, change))
         useful = counts & (product > 1e-6 * size)
         rate = jnp.where(useful, 1 / jnp.where(useful, product, 1.0), 0.0)
-        place = (self.newest + 1) % _MEMORY
+        place = (self.newest + 1) % self.rates.size
         put = lambda stack, new: lax.dynamic_update_index_in_dim(stack, new, place, 0)
         steps, changes = jax.tree.map(put, self.steps, step), jax.tree.map(put, self.changes, change)
         return _Secants(steps, changes, put(self.rates, rate), jnp.where(counts, place, self.newest))
@@ -213,10 +224,12 @@ class _Secants(NamedTuple):
     @property
     def _ages(self):
         """How many others are newer."""
-        return (self.newest - jnp.arange(_MEMORY)) % _MEMORY
+        return (self.newest - jnp.arange(self.rates.size)) % self.rates.size
 
     def before(self, gradient):
         """What the inverse metric is applied to, and what `after` needs."""
+        if not self.rates.size:
+            return gradient, ()
         products = gram(self.steps, self.changes)
         newer = self._ages[None, :] < self._ages[:, None]
         along = self.rates * gram(self.steps, _stack_of(gradient))[:, 0]
@@ -226,6 +239,8 @@ class _Secants(NamedTuple):
 
     def after(self, r, given):
         """The direction, from what the inverse metric gave."""
+        if not given:
+            return r
         alphas, products = given
         older = self._ages[None, :] > self._ages[:, None]
         along = alphas - self.rates * gram(self.changes, _stack_of(r))[:, 0]
@@ -240,7 +255,7 @@ def _stack_of(tree):
 def _recurrence(matrix, start):
     """x with x = start - matrix x, if every entry depends on fewer others than the last one did."""
     x = start
-    for _ in range(_MEMORY - 1):
+    for _ in range(len(start) - 1):
         x = start - jnp.sum(matrix * x, axis=1)
     return x
 

@@ -21,6 +21,7 @@ from mgvi.linalg import (
     Stop,
     at_least,
     block_preconditioner,
+    block_preconditioner_like,
     global_sites,
     some_entries,
 )
@@ -231,20 +232,24 @@ class Draws:
         arguments = self._preconditioning(mean, beta, known, diagonal, thorough)
         return self.problem.static.compiled.call(_preconditioner, *arguments)
 
-    def preconditioner_like(self, mean, known=None) -> Preconditioner:
-        """Shapes and dtypes of a preconditioner, given those of what it depends on."""
-        return _preconditioner.eval_shape(*self._preconditioning(mean, 1.0, known, self.problem.latent, False))[0]
+    def preconditioner_like(self) -> Preconditioner:
+        """Shapes and dtypes of a preconditioner."""
+        latent = self.problem.latent
+        return block_preconditioner_like(latent, global_sites(latent), self._chosen(latent, thorough=False))
 
     def _preconditioning(self, mean, beta, known, diagonal, thorough):
-        names = global_sites(self.problem.latent)
-        chosen = {}
-        if thorough:
-            chosen = some_entries(self.problem.latent, names, diagonal)
-        elif jax.default_backend() == "cpu":  # room for them: there it is compilation that takes long
-            chosen = some_entries(self.problem.latent, names)
+        names, chosen = global_sites(self.problem.latent), self._chosen(diagonal, thorough)
         few = _tree.size({name: self.problem.latent[name] for name in names})
         inside = few + _tree.size(chosen) if thorough else few if beta == 1 else 0
         return self.problem, mean, diagonal, chosen, known or {}, number(beta), self.free, number(inside)
+
+    def _chosen(self, diagonal, thorough) -> dict[str, Any]:
+        """Entries of large sites that are in the preconditioner's block."""
+        names = global_sites(self.problem.latent)
+        if thorough:
+            return some_entries(self.problem.latent, names, diagonal)
+        # Room for them: there it is compilation that takes long.
+        return some_entries(self.problem.latent, names) if jax.default_backend() == "cpu" else {}
 
     def prepare(self, mean, keys, known, preconditioner) -> None:
         """Begin to compile what draws deviations of a large problem, given shapes and dtypes of what it depends on."""
