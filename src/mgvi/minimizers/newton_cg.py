@@ -120,10 +120,8 @@ class NewtonCG:
         """
         zero, none, zeros = jnp.zeros(()), jnp.zeros((), int), _tree.zeros(x)
         report = NewtonReport(none, none, zero, zero + 1.0, zero, none + _GOES_ON, zero + limits.damping)
-        # The first step is none.
-        start = _State(
-            x, objective.nothing(), zeros, _Secants.none(x, self.memory), _Try(zeros, zero, zero, none - 1), report
-        )
+        trial = _Try(zeros, zero, zero, none - 1)  # the first step is none
+        start = _State(x, objective.nothing(), zeros, _Secants.none(x, self.memory), trial, report)
         end = lax.while_loop(lambda s: s.report.status == _GOES_ON, partial(_advanced, objective, limits), start)
         return end.x, end.known, end.report
 
