@@ -13,6 +13,7 @@ run: of NUTS, or where that is not feasible of NIFTy with tight tolerances from 
 rounds.
 """
 
+import importlib
 import json
 import os
 import resource
@@ -133,11 +134,15 @@ def begin(problem: str, name: str, began: float):
     jax.monitoring.register_event_duration_secs_listener(lambda event, duration_secs, **kwargs: events.append(event))
     from benchmarks import _contenders, _problems
 
+    if name.startswith("NIFTy"):
+        importlib.import_module("benchmarks._nifty")
+    imports = time.time() - began
     case = _problems.make(problem)
     contender = _contenders.CONTENDERS[name](case, problem)
     clock, before = Clock(), time.time() - began
     contender(SEEDS[0], clock)
     found = {"title": case.title, "cold": time.time() - began, "compilations": events.count(COMPILATION)}
+    found["imports"] = imports
     found["first posterior"] = before + until_whole(clock.history) if clock.history else found["cold"]
     found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     return case, contender, found

@@ -76,6 +76,13 @@ def test_fit_of_a_field_compiles_few_programs_and_no_more_when_pairs_are_added(f
         assert rounds[grown]["compile_seconds"] < 0.15 * rounds[0]["compile_seconds"]
 
 
+def test_programs_of_a_round_have_no_transform_twice(problem, fitted):
+    """Drawing: noise back, a product. Moving the mean: a gradient, a product; no line search of its own."""
+    programs = {signature[0].__name__: made for signature, made in problem.static.compiled._programs.items()}
+    kinds = {name: sorted(re.findall(r"fft_type=(\w+)", programs[name].as_text())) for name in ("_draw", "_minimize")}
+    assert kinds == {"_draw": ["IRFFT", "RFFT", "RFFT"], "_minimize": ["IRFFT", "IRFFT", "RFFT", "RFFT"]}
+
+
 def test_fit_of_a_field_converges_with_few_products(fitted):
     posterior, _ = fitted
     rounds = posterior.history
