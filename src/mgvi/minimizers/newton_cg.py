@@ -18,6 +18,7 @@ from mgvi.linalg import Stop, gram, mix
 from mgvi.status import Status
 
 _HALVINGS = 12
+_BEYOND = 100.0  # times the decrement: after a rise by more, or one without end, a step is halved three times at once
 _SHARE = 1e-4  # of the expected decrease that a step must deliver
 _GOES_ON = -1
 _DAMPS = 4.0  # times the damping after a step that was too long by far, and one over that after a good one:
@@ -170,7 +171,8 @@ def _advanced(objective, limits: Limits, state: _State) -> _State:
         status=jnp.where(is_first, _GOES_ON, code),
         damping=jnp.where(counts | gives_up, damping, report.damping),
     )
-    length, halvings = jnp.where(accepted, 0.0, 0.5 * trial.length), jnp.where(accepted, 0, trial.halvings + 1)
+    shorter = trial.length * jnp.where(change <= _BEYOND * decrement, 0.5, 0.125)
+    length, halvings = jnp.where(accepted, 0.0, shorter), jnp.where(accepted, 0, trial.halvings + 1)
     return _State(x, known, gradient, secants, trial._replace(length=length, halvings=halvings), report)
 
 
