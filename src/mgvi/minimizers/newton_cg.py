@@ -17,7 +17,7 @@ from mgvi import _tree
 from mgvi.linalg import Stop, gram, mix
 from mgvi.status import Status
 
-_HALVINGS = 12
+_HALVINGS = 11  # at most
 _BEYOND = 100.0  # times the decrement: after a rise by more, or one without end, a step is halved three times at once
 _SHARE = 1e-4  # of the expected decrease that a step must deliver
 _GOES_ON = -1
@@ -155,7 +155,7 @@ def _advanced(objective, limits: Limits, state: _State) -> _State:
     gradient, known = objective.gradient(there)
     change, decrement = objective.change(state.x, state.known, step, known), report.decrement
     accepted = is_first | (jnp.isfinite(decrement) & (change <= -_SHARE * trial.length * decrement))
-    gives_up = ~accepted & (trial.halvings + 1 >= _HALVINGS)
+    gives_up = ~accepted & (trial.halvings >= _HALVINGS)
     secants = state.secants.learn(step, _tree.subtract(gradient, state.gradient), accepted)
     here = state.x, state.known, state.gradient
     x, known, gradient = lax.cond(accepted, lambda: (there, known, gradient), lambda: here)
@@ -171,8 +171,9 @@ def _advanced(objective, limits: Limits, state: _State) -> _State:
         status=jnp.where(is_first, _GOES_ON, code),
         damping=jnp.where(counts | gives_up, damping, report.damping),
     )
-    shorter = trial.length * jnp.where(change <= _BEYOND * decrement, 0.5, 0.125)
-    length, halvings = jnp.where(accepted, 0.0, shorter), jnp.where(accepted, 0, trial.halvings + 1)
+    more = jnp.where(change <= _BEYOND * decrement, 1, 3)
+    length = jnp.where(accepted, 0.0, trial.length * 0.5**more)
+    halvings = jnp.where(accepted, 0, trial.halvings + more)
     return _State(x, known, gradient, secants, trial._replace(length=length, halvings=halvings), report)
 
 
