@@ -14,7 +14,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import mgvi
-from mgvi._program import multiplies_matrices
+from mgvi._compile import multiplies_matrices
 
 ROWS, COLUMNS = 200, 300
 LARGE = 5000

@@ -10,7 +10,7 @@ import jax
 from jax import lax
 
 from mgvi import _tree
-from mgvi._program import multiplies_matrices
+from mgvi._compile import multiplies_matrices
 from mgvi.linalg import Report, Stop, solve
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _arviz, _files, _pareto, _table, _tree
+from mgvi._compile import effort_for
 from mgvi._pareto import Check
-from mgvi._program import effort_for
 from mgvi.problem import Problem
 from mgvi.samplers import APPROXIMATIONS, Approximation, InverseMetric, is_small
 from mgvi.status import Status

@@ -15,7 +15,8 @@ import numpyro.distributions as dist
 from jax import lax
 
 from mgvi import _tree
-from mgvi._program import Compiled, Program
+from mgvi._compile import Compiled
+from mgvi._trace import Program
 from mgvi.coordinates import Site, along_bases
 from mgvi.distributions import fisher_sqrt
 from mgvi.metric import FisherMetric

@@ -20,7 +20,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 from mgvi import _tree
-from mgvi._program import number
+from mgvi._compile import number
 from mgvi.problem import Problem, neg_log_likelihood_terms
 from mgvi.samplers import DenseGaussian, DiagonalGaussian
 from mgvi.status import Status

@@ -17,7 +17,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer.hmc import hmc
 
 from mgvi import _tree
-from mgvi._program import number
+from mgvi._compile import number
 from mgvi.baselines._run import Run
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem

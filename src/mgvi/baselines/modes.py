@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from mgvi import _tree
-from mgvi._program import numbers
+from mgvi._compile import numbers
 from mgvi.baselines._run import Run, start
 from mgvi.errors import FitError
 from mgvi.linalg import Stop

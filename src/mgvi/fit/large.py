@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi._program import effort_for
+from mgvi._compile import effort_for
 from mgvi.fit.rounds import Rounds, Squares, State, measured_by
 from mgvi.fit.schedule import Settings
 from mgvi.linalg import Preconditioner, Stop, global_sites, sub_blocks

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi._program import number
+from mgvi._compile import number
 from mgvi.errors import FitError, MgviWarning
 from mgvi.fit.checkpoint import Checkpoint
 from mgvi.fit.large import DRAWING, MOVING, LargeRounds

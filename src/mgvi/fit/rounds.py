@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi._program import numbers
+from mgvi._compile import numbers
 from mgvi.fit.schedule import Settings
 from mgvi.linalg import Stop, global_sites
 from mgvi.minimizers import Limits, NewtonReport

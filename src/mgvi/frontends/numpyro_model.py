@@ -14,7 +14,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers, validation_enabled
 
-from mgvi import _program
+from mgvi import _compile, _trace
 from mgvi.coordinates import Site
 from mgvi.distributions import fisher_sqrt, latent_shape, scale_of, standardize
 from mgvi.errors import MgviWarning, ModelError
@@ -71,10 +71,10 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
             f"model {run.name!r} has no latent site: there is nothing to infer. Give its unknowns a prior with "
             "numpyro.sample(name, distribution)."
         )
-    compiled = _program.Compiled()
+    compiled = _compile.Compiled()
     zero = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in run.latent.items()}
     marked = {**zero, _MARKER: np.zeros((), jnp.result_type(float))}
-    everything, constants = _program.trace(run.at, marked)
+    everything, constants = _trace.trace(run.at, marked)
     _checks.check_independence(everything, run.imputed)
     start = compiled.call(jax.jit(everything), constants, marked, effort=0)
     for name in run.latent:
@@ -87,14 +87,14 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
     scaled = run.scaled(everything, start["scales"])
 
     def part(*keys):
-        mark = lambda name, latent, log: _program.mark(name, latent, log) if name in scaled else latent
+        mark = lambda name, latent, log: _trace.mark(name, latent, log) if name in scaled else latent
 
         def only(xi):
             found = everything(constants, {**xi, _MARKER: jnp.zeros(())}, mark)
             chosen = {kind: _pick(found[kind], scaled) for kind in ("scales", "latents")}
             return _pick({**found, **chosen}, keys)
 
-        program, own = _program.trace(only, zero)
+        program, own = _trace.trace(only, zero)
         return program.pooled(own, pool)
 
     observe, constrain = part("sites", "factors", "scales"), part("values")
@@ -192,7 +192,7 @@ class _Runner:
             plates.update({n: s["value"] for n, s in trace.items() if _is_subsampled(s)})
             return plates
 
-        program, constants = _program.trace(lambda _: run(), {})
+        program, constants = _trace.trace(lambda _: run(), {})
         self._plates = {n: jnp.asarray(indices) for n, indices in program(constants, {}).items()}
         for name, site in seen.items():
             _checks.check_site(name, site, name in self.latent, set(plates))
@@ -285,7 +285,7 @@ class _Runner:
         if name in self._in_scan and name in xi:
             latent = latent[site["infer"][_SCAN_INDEX]]
         elif name in xi and name not in self._inside and (scale := scale_of(d)) is not None:
-            latent = _program.mark(name, latent, scale.log)  # coordinates may depend on the scale
+            latent = _trace.mark(name, latent, scale.log)  # coordinates may depend on the scale
             self._scales[name] = scale, latent
         return standardize(d, latent)
 
@@ -353,7 +353,7 @@ def _active_parameters(observe, arrays, zero):
             found[name] = root.parameters
         return found
 
-    depends = _program.trace(parameters, zero)[0].dependence()
+    depends = _trace.trace(parameters, zero)[0].dependence()
     active = {name: frozenset(p for p, flag in flags.items() if flag) for name, flags in depends.items()}
     for name, (kind, root) in roots.items():
         approximation = root.restrict(active[name]).approximation

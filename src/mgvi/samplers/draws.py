@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi._program import number, numbers
+from mgvi._compile import number, numbers
 from mgvi.linalg import (
     DenseMetric,
     Preconditioner,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _tree
-from mgvi._program import number
+from mgvi._compile import number
 from mgvi.linalg import Compression
 from mgvi.problem import Problem, hessian_products, in_rows, information_products
 

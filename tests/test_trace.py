@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgvi._program import mark, trace
+from mgvi._trace import mark, trace
 
 TABLE = np.linspace(1.0, 2.0, 5000)
 
