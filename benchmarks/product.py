@@ -15,6 +15,7 @@ from benchmarks.scaling import classification
 def ours(problem, samples, v, *, count):
     """Products with the metrics at a stack of points, chained so that none can be skipped."""
     from mgvi.metric import FisherMetric
+
     from mgvi.problem import whitened
 
     push = jax.linearize(lambda x: jax.vmap(partial(whitened, problem))(x), samples)[1]

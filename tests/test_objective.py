@@ -6,11 +6,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from mgvi.minimizers import Limits, NewtonCG
+from mgvi.objective import SampledKL
 
 import mgvi
 from mgvi.linalg import Preconditioner
-from mgvi.minimizers import Limits, NewtonCG
-from mgvi.objective import SampledKL
 from mgvi.problem import averaged_information, tempered_metric
 from mgvi.status import Status
 

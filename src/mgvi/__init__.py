@@ -12,13 +12,12 @@ from mgvi._version import __version__
 from mgvi.errors import FileError, FitError, MgviWarning, ModelError
 from mgvi.fit import Stage, fit
 from mgvi.frontends import from_function, from_numpyro, sample_prior
-from mgvi.metric import FisherMetric
 from mgvi.posterior import Posterior, load
-from mgvi.problem import Problem
+from mgvi.problem import FisherMetric, Problem
 from mgvi.status import Status
 
 if TYPE_CHECKING:
-    from mgvi import baselines, datasets, diagnostics, fields
+    from mgvi import baselines, datasets, diagnostics, fields, samplers
 
 __all__ = [
     "FileError",
@@ -41,9 +40,10 @@ __all__ = [
     "from_numpyro",
     "load",
     "sample_prior",
+    "samplers",
 ]
 
-_WHEN_USED = ("baselines", "datasets", "diagnostics", "fields")  # not every user needs to wait for them
+_WHEN_USED = ("baselines", "datasets", "diagnostics", "fields", "samplers")  # not every user needs to wait for them
 
 
 def __getattr__(name: str) -> Any:

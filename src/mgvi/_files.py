@@ -119,6 +119,27 @@ def nested(flat: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return tree
 
 
+def packed(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of any tree, random keys included, as arrays with numbers for names."""
+    return {f"{i:04d}": np.asarray(_raw(leaf)) for i, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def unpacked(arrays: dict[str, Any], like: Any) -> Any:
+    """What `packed` was given, a tree of the same structure."""
+    leaves, treedef = jax.tree.flatten(like)
+    found = [arrays[f"{i:04d}"] for i in range(len(leaves))]
+    keyed = [jax.random.wrap_key_data(x) if _is_key(leaf) else x for x, leaf in zip(found, leaves, strict=True)]
+    return jax.tree.unflatten(treedef, keyed)
+
+
+def _is_key(leaf) -> bool:
+    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _raw(leaf):
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
 def _safetensors():
     try:
         import safetensors.numpy

@@ -155,7 +155,7 @@ def _evaluated(closed) -> list[Any]:
         return jex.jaxpr_as_fun(closed)(*(np.zeros(v.shape, v.dtype) for v in closed.in_avals))
     inputs = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in closed.in_avals]
     function = lambda consts, *inputs: jex.jaxpr_as_fun(jex.ClosedJaxpr(closed.jaxpr, consts))(*inputs)
-    compiled = lowered(jax.jit(function), (closed.consts, *inputs), {}, 0)()
+    compiled = lowered(jax.jit(function), (closed.consts, *inputs), {}, 0)[0]()
     return compiled(closed.consts, *(np.zeros(v.shape, v.dtype) for v in closed.in_avals))
 
 

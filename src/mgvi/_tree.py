@@ -54,6 +54,26 @@ def dot(a, b):
     return sum(jax.tree.leaves(jax.tree.map(product, a, b)), start=jnp.zeros(()))
 
 
+def total(tree):
+    """The sum of all entries."""
+    return sum((jnp.sum(leaf) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))
+
+
+def stacked(tree):
+    """A stack of one tree."""
+    return jax.tree.map(lambda leaf: leaf[None], tree)
+
+
+def unstacked(stack):
+    """The only tree of a stack of one."""
+    return jax.tree.map(lambda leaf: leaf[0], stack)
+
+
+def multiply_sites(factors, stack):
+    """A stack by site, each site times its own number; dtypes stay."""
+    return {name: leaf * factors[name].astype(leaf.dtype) for name, leaf in stack.items()}
+
+
 def subtract(a, b):
     """Difference of two trees."""
     return jax.tree.map(operator.sub, a, b)
@@ -126,12 +146,12 @@ def from_rows(rows, like):
 
 def to_row(tree):
     """A tree as a vector."""
-    return to_rows(jax.tree.map(lambda leaf: leaf[None], tree))[0]
+    return to_rows(stacked(tree))[0]
 
 
 def from_row(row, like):
     """The inverse of `to_row`."""
-    return jax.tree.map(lambda leaf: leaf[0], from_rows(row[None], like))
+    return unstacked(from_rows(row[None], like))
 
 
 def on_host(tree):
@@ -146,12 +166,41 @@ def is_on_host(tree) -> bool:
 
 def picked(stack, index):
     """Some entries of a stack."""
-    return jax.tree.map(lambda leaf: leaf[index], stack) if is_on_host(stack) else _picked(stack, index)
+    return (_pick if is_on_host(stack) else _picked)(stack, index)
 
 
-@jax.jit
-def _picked(stack, index):
+def _pick(stack, index):
     return jax.tree.map(lambda leaf: leaf[index], stack)
+
+
+_picked = jax.jit(_pick)
+
+
+def batches(stack, size: int):
+    """Parts of a stack, each of that size, and how many entries of each count: the last is filled with its last entry.
+
+    One compiled program serves all of them. A stack of types has one part.
+    """
+    leaves = jax.tree.leaves(stack)
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        yield jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), stack), size
+        return
+    count = leaves[0].shape[0]
+    for first in range(0, count, size):
+        yield picked(stack, np.minimum(np.arange(first, first + size), count - 1)), min(size, count - first)
+
+
+def first_of(stack, count: int):
+    """The first entries of a stack; a stack of types stays as it is."""
+    return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.ShapeDtypeStruct) else leaf[:count], stack)
+
+
+def joined(parts):
+    """Stacks one after another; NumPy's if they are."""
+    if len(parts) == 1:
+        return parts[0]
+    concatenate = np.concatenate if is_on_host(parts) else jnp.concatenate
+    return jax.tree.map(lambda *leaves: concatenate(leaves), *parts)
 
 
 def filled(stack, length: int):

@@ -12,16 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgvi import _arviz, _files, _pareto, _table, _tree
-from mgvi._compile import effort_for
-from mgvi._pareto import Check
+from mgvi import _arviz, _files, _table, _tree, importance
+from mgvi._compile import program
+from mgvi.gaussian import APPROXIMATIONS, Approximation, KrylovGaussian
+from mgvi.importance import Check
 from mgvi.problem import Problem
-from mgvi.samplers import APPROXIMATIONS, Approximation, InverseMetric, is_small
 from mgvi.status import Status
 
-_AT_ONCE = 32  # samples to a call of a user's function
-_FEW_DATA = 2_000  # so few that any program for them is fast
-_NUMBERS = 2_000_000  # latents and data of the samples in a call of the model
+_MAPPED = 32  # samples in one call of a user's function
+_FEWEST_WEIGHED = 100  # samples whose importance weights tell anything
 
 
 class Mapped(NamedTuple):
@@ -42,16 +41,16 @@ class Posterior:
     problem : Problem
         The problem it solves.
     latent_mean : dict
-        Mean in the latent space.
+        Standard-normal latent that is the best guess.
     deviations : dict
-        Latent deviations from it, stacked along a leading axis.
+        Deviations from it of the samples, in standard-normal latents too, stacked along a leading axis.
     history : list of dict
         One record a round.
     status : Status
         How the inference ended.
     approximation : Approximation, optional
-        The distribution that deviations are drawn from; by default a Gaussian with the inverse Fisher metric at the
-        mean as covariance.
+        The distribution that samples are drawn from; by default a Gaussian with the inverse Fisher metric at the mean
+        as covariance.
 
     Examples
     --------
@@ -81,7 +80,7 @@ class Posterior:
         self.deviations = deviations
         self.history = history or []
         self.status = status
-        self._approximation = approximation or InverseMetric()
+        self._approximation = approximation or KrylovGaussian(latent_mean)
         self._is_weighted = False
 
     def __len__(self) -> int:
@@ -90,18 +89,31 @@ class Posterior:
     def __repr__(self) -> str:
         return f"Posterior({len(self)} samples of {', '.join(self.problem.latent)}; {self.status.name.lower()})"
 
+    @classmethod
+    def drawn(cls, problem: Problem, approximation: Approximation, n: int, seed: int, **known: Any) -> "Posterior":
+        """`n` samples of an approximation; `known` are `stream`, `history` and `status`.
+
+        `stream` tells apart draws with the same seed; `fit` uses its own for those that it returns.
+        """
+        stream, status = known.pop("stream", 0), known.pop("status", Status.CONVERGED)
+        centre, deviations, worst = approximation.draw(problem, n, seed, stream)
+        if worst is Status.NOT_FINITE or (status.ok and worst is Status.ITERATION_LIMIT):
+            status = worst
+        return cls(problem, centre, deviations, status=status, approximation=approximation, **known)
+
     def _batched(self, function, *extra):
         """Apply a compiled function to the latent samples, some at a time, and stack the results on the host."""
-        parts, batch = [], _at_once(self.problem)
-        for first in range(0, len(self), batch):
-            # The last batch is filled up, so that one compiled program serves all of them.
-            index = np.minimum(np.arange(first, first + batch), len(self) - 1)
-            some = _tree.picked(self.deviations, index)
-            others = tuple(x[index] for x in extra)
-            fixed = (self.problem, self.latent_mean, some, *others)
-            result = self.problem.static.compiled.call(function, *fixed, effort=_effort(self.problem))
-            parts.append(jax.tree.map(np.asarray, result))
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(self)], *parts)
+        compiled, parts = self.problem.static.compiled, []
+        for (some, *others), count in _tree.batches((self.deviations, *extra), self.problem.budget.evaluated):
+            found = compiled.call(function, self.problem, self.latent_mean, some, *others)
+            parts.append(found if compiled.rehearses else _tree.first_of(_tree.on_host(found), count))
+        return _tree.joined(parts)
+
+    def rehearse(self) -> None:
+        """Call what users ask for first, so that its programs may begin to compile."""
+        self._batched(_constrain_many)
+        if self._refusal is None:
+            self._weights()
 
     @cached_property
     def samples(self) -> dict[str, np.ndarray]:
@@ -110,11 +122,8 @@ class Posterior:
 
     @property
     def latent_samples(self) -> dict[str, np.ndarray]:
-        """Samples of the standard-normal latent, by site.
-
-        `latent_mean` and `deviations` are in the coordinates of `problem`, which `fit` adapts to hierarchies.
-        """
-        return self._batched(_standard_many)
+        """Samples of the standard-normal latent, by site."""
+        return {name: np.asarray(self.latent_mean[name]) + np.asarray(d) for name, d in self.deviations.items()}
 
     @cached_property
     def mean(self) -> dict[str, np.ndarray]:
@@ -137,7 +146,7 @@ class Posterior:
 
     def map(self, function: Callable[[dict[str, Any]], Any]) -> Mapped:
         """Mean, sd and samples of a function of the parameters (a dict by site)."""
-        samples = jax.lax.map(function, {name: jnp.asarray(x) for name, x in self.samples.items()}, batch_size=_AT_ONCE)
+        samples = jax.lax.map(function, {name: jnp.asarray(x) for name, x in self.samples.items()}, batch_size=_MAPPED)
         return Mapped(
             jax.tree.map(lambda x: jnp.mean(x, axis=0), samples),
             jax.tree.map(lambda x: jnp.std(x, axis=0), samples),
@@ -157,18 +166,8 @@ class Posterior:
 
         `stream` tells apart draws with the same seed; `fit` uses its own for those that it returns.
         """
-        deviations, worst = self._approximation.draw(self.problem, self.latent_mean, n, seed, stream)
-        status = self.status
-        if worst is Status.NOT_FINITE or (status.ok and worst is Status.ITERATION_LIMIT):
-            status = worst
-        return Posterior(
-            self.problem,
-            self.latent_mean,
-            deviations,
-            history=self.history,
-            status=status,
-            approximation=self._approximation,
-        )
+        known = {"history": self.history, "status": self.status, "stream": stream}
+        return Posterior.drawn(self.problem, self._approximation, n, seed, **known)
 
     @cached_property
     def check(self) -> Check | None:
@@ -177,20 +176,9 @@ class Posterior:
         None for problems too large for them, for point estimates, for draws of a chain, and for samples that were drawn
         by such weights.
         """
-        if self._is_weighted or self._refusal or len(self) < 100:
+        if self._is_weighted or self._refusal or len(self) < _FEWEST_WEIGHED:
             return None
-        weights, k = self._weights()
-        shift, ratio = {}, {}
-        for name, x in self.samples.items():
-            flat = x.reshape(len(x), -1).astype(np.float64)
-            sd, mean = flat.std(axis=0), weights @ flat
-            moves = sd > 1e-12 * np.abs(flat).max(axis=0)
-            if not moves.any():
-                continue
-            weighted = np.sqrt(np.maximum(weights @ flat**2 - mean**2, 0.0))[moves] / sd[moves]
-            shift[name] = float(np.max(np.abs(mean - flat.mean(axis=0))[moves] / sd[moves]))
-            ratio[name] = float(weighted[np.argmax(np.abs(np.log(np.maximum(weighted, 1e-12))))])
-        return Check(k, shift, ratio)
+        return Check.of(self.samples, *self._weights())
 
     def corrected(self, seed: int, n: int | None = None) -> "Posterior":
         """A new Posterior whose `n` samples are drawn by their importance weights against the exact posterior.
@@ -202,9 +190,9 @@ class Posterior:
         n = len(self) if n is None else n
         pool = self.sample(8 * n, seed)
         weights, k = pool._weights()
-        if not k < _pareto.TRUSTED:
+        if not k < importance.TRUSTED:
             raise ValueError(
-                f"importance weights cannot be trusted here: Pareto k {k:.2f}, expected below {_pareto.TRUSTED}."
+                f"importance weights cannot be trusted here: Pareto k {k:.2f}, expected below {importance.TRUSTED}."
             )
         steps = (np.arange(n) + np.random.default_rng(seed).random()) / n
         index = np.minimum(np.searchsorted(np.cumsum(weights), steps), len(pool) - 1)
@@ -215,15 +203,18 @@ class Posterior:
     @property
     def _refusal(self) -> str | None:
         """Why the samples cannot be weighed against the exact posterior, or None if they can."""
-        if not is_small(self.problem):
+        if not self.problem.budget.weighed:
             return "they need a problem of at most a thousand latents."
         return self._approximation.refusal
 
     def _weights(self) -> tuple[np.ndarray, float]:
         """Smoothed importance weights of the samples, and the shape of their tail."""
-        quadratic = self._approximation.quadratic(self.problem, self.latent_mean, self.deviations)
-        log_weights = 0.5 * quadratic - self._batched(_neg_log_density_many)
-        return _pareto.smoothed(np.where(np.isnan(log_weights), -np.inf, log_weights))
+        log_p = self._batched(_neg_log_density_many)
+        log_q = self._approximation.log_density(self.problem, self.latent_mean, self.deviations)
+        if self.problem.static.compiled.rehearses:
+            return log_p, 0.0
+        log_weights = -log_q - log_p
+        return importance.smoothed(np.where(np.isnan(log_weights), -np.inf, log_weights))
 
     def summary(self, max_rows: int = 16) -> _table.Table:
         """Mean, sd and quantiles: one row for each number, or one for a whole field of more than `max_rows`."""
@@ -278,8 +269,7 @@ class Posterior:
     def save(self, path: Any) -> None:
         """Write mean, deviations and history to a folder; `mgvi.load` reads them back."""
         arrays, options = self._approximation.to_files()
-        flat = _files.flattened(self.problem.coordinates)
-        arrays = {"mean": self.latent_mean, "deviations": self.deviations, "coordinates": flat, **arrays}
+        arrays = {"mean": self.latent_mean, "deviations": self.deviations, **arrays}
         facts = {"kind": "posterior", "history": self.history, "status": int(self.status)}
         facts["approximation"] = [type(self._approximation).__name__, options]
         _files.write(path, arrays, facts, self.problem)
@@ -316,7 +306,7 @@ def load(path: Any, problem: Problem) -> Posterior:
     arrays, facts = _files.read(path, problem)
     name, options = facts["approximation"]
     return Posterior(
-        problem.in_coordinates(_files.nested(arrays.get("coordinates", {}))),
+        problem,
         arrays["mean"],
         arrays["deviations"],
         history=facts["history"],
@@ -325,65 +315,33 @@ def load(path: Any, problem: Problem) -> Posterior:
     )
 
 
-def default_samples(problem: Problem) -> int:
-    """How many samples a result has unless told otherwise."""
-    if is_small(problem):
-        return 2048
-    size = _tree.size(problem.latent)
-    return 512 if size < 2_000 else 128 if size < 20_000 else 32 if size < 300_000 else 16
-
-
-def prepare(problem: Problem, mean: dict[str, Any]) -> None:
-    """Begin to compile what the samples of a fit and their check will need."""
-    some = {name: np.empty((_at_once(problem), *m.shape), m.dtype) for name, m in mean.items()}
-    for function in (_neg_log_density_many, _constrain_many) if is_small(problem) else (_constrain_many,):
-        problem.static.compiled.prepare(function, problem, mean, some, effort=_effort(problem))
-
-
-def _at_once(problem: Problem) -> int:
-    """Samples in a call of the model."""
-    return min(max(_NUMBERS // (_tree.size(problem.latent) + _tree.size(problem.data)), 1), 512)
-
-
-def _effort(problem: Problem) -> int:
-    """How much the compilation of a program for samples is worth: there are the more of them, the smaller it is."""
-    if is_small(problem):
-        return 0 if _tree.size(problem.data) < _FEW_DATA else 2
-    return effort_for(_tree.size(problem.latent) + _tree.size(problem.data))
-
-
 def _at(mean, deviations):
     return jax.tree.map(lambda m, d: m + d, mean, deviations)
 
 
-@jax.jit
+@program("samples")
 def _constrain_many(problem, mean, deviations):
     return jax.vmap(problem.constrain)(_at(mean, deviations))
 
 
-@jax.jit
+@program("samples")
 def _log_likelihood_many(problem, mean, deviations):
     return jax.vmap(problem.log_likelihood)(_at(mean, deviations))
 
 
-@jax.jit
+@program("samples")
 def _neg_log_density_many(problem, mean, deviations):
     return jax.vmap(problem.neg_log_density)(_at(mean, deviations))
 
 
-@jax.jit
+@program("samples")
 def _simulate_many(problem, mean, deviations, keys):
     return jax.vmap(problem.simulate)(keys, _at(mean, deviations))
 
 
-@jax.jit
+@program("samples")
 def _squared_residuals(problem, mean, deviations):
     return jax.vmap(partial(_squared_residual, problem))(_at(mean, deviations))
-
-
-@jax.jit
-def _standard_many(problem, mean, deviations):
-    return jax.vmap(problem.standard)(_at(mean, deviations))
 
 
 def _squared_residual(problem, xi):

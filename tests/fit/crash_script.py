@@ -11,9 +11,9 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from mgvi.fit.checkpoint import Checkpoint
 
 import mgvi
-from mgvi.fit.checkpoint import Checkpoint
 from tests.fit import models
 
 

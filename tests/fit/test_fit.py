@@ -11,10 +11,10 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from experiments.classification import model as classification
+from mgvi._progress import ticking
 
 import mgvi
 from mgvi import _files
-from mgvi._progress import ticking
 from mgvi.fit import progress as fit_progress
 from mgvi.fit.large_plan import LargePlan
 from mgvi.linalg import Stop

@@ -6,11 +6,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from mgvi.samplers.hessians import averaged_hessian, information_matrix
 
 import mgvi
 from mgvi import _tree
 from mgvi.linalg import Compression
-from mgvi.samplers.hessians import averaged_hessian, information_matrix
 
 GROUPS = 30
 PAIRS = 4

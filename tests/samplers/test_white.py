@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy import stats
-
 from mgvi.samplers.white import stratified_normals
+from scipy import stats
 
 
 def rows(seed, count, size=3):

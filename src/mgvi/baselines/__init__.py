@@ -5,8 +5,8 @@ No baseline knows `mgvi.fit`.
 """
 
 from mgvi.baselines.advi import advi_fullrank, advi_meanfield
-from mgvi.baselines.chains import nuts
+from mgvi.baselines.chains import Tuning, nuts
 from mgvi.baselines.modes import laplace, map_estimate
 from mgvi.baselines.response import linear_response
 
-__all__ = ["advi_fullrank", "advi_meanfield", "laplace", "linear_response", "map_estimate", "nuts"]
+__all__ = ["Tuning", "advi_fullrank", "advi_meanfield", "laplace", "linear_response", "map_estimate", "nuts"]

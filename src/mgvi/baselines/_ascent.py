@@ -19,10 +19,15 @@ import numpy as np
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
-from mgvi import _tree
-from mgvi._compile import number
-from mgvi.problem import Problem, neg_log_likelihood_terms
-from mgvi.samplers import DenseGaussian, DiagonalGaussian
+from mgvi import _files, _tree
+from mgvi._compile import number, program
+from mgvi.baselines._steps import Grid, not_finite, shown_by
+from mgvi.driver import numbers_of
+from mgvi.gaussian import DenseGaussian, DiagonalGaussian
+from mgvi.linalg import inverse_of_triangle
+from mgvi.posterior import Posterior
+from mgvi.problem import Problem
+from mgvi.problem.density import density
 from mgvi.status import Status
 
 _CHUNK = 200  # steps to a call, at most
@@ -74,7 +79,8 @@ class Diagonal(NamedTuple):
 
     def approximation(self, params, latent):
         """The Gaussian, for a Posterior."""
-        return DiagonalGaussian(_one(_tree.from_rows(np.exp(params["log_sd"])[None], latent)))
+        mean = _tree.from_row(params["mean"], latent)
+        return DiagonalGaussian(mean, _tree.from_row(np.exp(params["log_sd"]), latent))
 
 
 class Dense(NamedTuple):
@@ -108,7 +114,8 @@ class Dense(NamedTuple):
         """The Gaussian, for a Posterior."""
         lower = np.asarray(self._lower(params), np.float64)
         sd = np.exp(np.asarray(params["log_sd"], np.float64))
-        return DenseGaussian(sd[:, None] * (np.eye(len(sd)) + lower))
+        inverse = inverse_of_triangle(np.eye(len(sd)) + lower) / sd
+        return DenseGaussian(_tree.from_row(params["mean"], latent), inverse.T @ inverse)
 
 
 class _State(NamedTuple):
@@ -120,7 +127,7 @@ class _State(NamedTuple):
     in_window: Any
 
 
-@partial(jax.jit, static_argnames=("family", "pairs"))
+@program("rounds", static_argnames=("family", "pairs"))
 def _ascend(problem, state: _State, seed, size, count, *, family, pairs):
     """So many Adam steps of a size; also the negative bound at each of them."""
     key = jax.random.key(seed)
@@ -142,17 +149,12 @@ def _gradient(problem, params, key, family, pairs):
 
     def surrogate(params):
         rows = params["mean"] + family.colour(params, noise)
-        energy = jax.vmap(partial(_energy, problem))(_tree.from_rows(rows, problem.latent))
+        energy = jax.vmap(partial(density, problem))(_tree.from_rows(rows, problem.latent))
         entropy = family.log_det(params) + 0.5 * jnp.mean(jnp.sum(noise**2, axis=1))
         return jnp.mean(energy - jnp.sum(score * rows, axis=1)), jnp.mean(energy) - entropy
 
     (_, value), gradient = jax.value_and_grad(surrogate, has_aux=True)(params)
     return value, gradient
-
-
-def _energy(problem, xi):
-    terms = neg_log_likelihood_terms(problem, xi)
-    return 0.5 * _tree.dot(xi, xi) + sum((jnp.sum(t) for t in terms.values()), start=jnp.zeros(()))
 
 
 def _adam(state, gradient, size):
@@ -173,64 +175,102 @@ class Ascent:
 
     def __init__(self, problem: Problem, family, seed: int, *, name: str, options: "Options"):
         self.name = name
-        self._problem, self._family, self._seed, self._options = problem, family, seed, options
+        self.settings = {"method": name, "seed": seed, **options._asdict()}
+        self.history: list[dict] = []
+        self._problem, self._family, self._options = problem, family, options
         dtype = jnp.result_type(*(leaf.dtype for leaf in problem.latent.values()))
         params = family.start(_tree.size(problem.latent), dtype, _SD)
         zero = jax.tree.map(jnp.zeros_like, params)
         self._state = _State(params, zero, zero, params, number(0), number(0))
-        self._size, self._values = options.step, []
-        self._window = 1
-        self._last: tuple[float, float] | None = None  # bound of the last window and its variance, at this step size
-        self._stage = np.inf  # bound at the end of the last step size
-        self._idle, self._status = 0, None
-        self._step = 0
+        self._judged = _Judged(options.step)
+        self._grid = Grid()
 
-    def advance(self) -> dict[str, Any]:
+    def advance(self) -> dict[str, Any] | None:
         """As many steps as are left of the window, up to a limit."""
-        count = min(self._window - len(self._values), _CHUNK, self._options.max_steps - self._step)
-        if not self._values:
-            self._state = self._state._replace(in_window=number(0))
-        arguments = (self._problem, self._state, number(self._seed), number(float(self._size)), number(count))
+        judged = self._judged
+        step = self._grid.step
+        count = min(judged.window - len(judged.values), _CHUNK, self._options.max_steps - step)
+        state = self._state if judged.values else self._state._replace(in_window=number(0))
+        arguments = (self._problem, state, number(self.settings["seed"]), number(float(judged.size)), number(count))
         static = {"family": self._family, "pairs": self._options.pairs}
-        self._state, values = self._problem.static.compiled.call(_ascend, *arguments, **static)
+        state, values = self._problem.static.compiled.call(_ascend, *arguments, **static)
         values = np.asarray(values, np.float64)[:count]
-        self._values.extend(values)
-        self._step += count
-        size = self._size
-        if len(self._values) >= self._window:
-            self._judge(np.array(self._values))
-            self._values = []
-            self._window = max(1, int(_GROWTH * self._step))
-        finite = bool(np.all(np.isfinite(values)) and all(np.all(np.isfinite(x)) for x in jax.tree.leaves(self._state)))
-        return {"step": self._step, "elbo": -float(np.mean(values)), "step_size": float(size), "finite": finite}
-
-    def _judge(self, values: np.ndarray) -> None:
-        """Halve the step where the window brought no more than noise, and end where halving brings nothing."""
-        if len(values) < _JUDGED:
-            return
-        bound, variance = float(np.mean(values)), float(np.var(values)) / len(values)
-        tolerance = self._options.tolerance
-        if self._last is not None and self._last[0] - bound < max(tolerance, np.sqrt(variance + self._last[1])):
-            gain = self._stage - bound
-            self._idle = self._idle + 1 if gain < max(tolerance, 2 * np.sqrt(variance)) else 0
-            self._stage, self._last = min(self._stage, bound), None
-            self._size *= 0.5
-            if self._idle >= _IDLE:
-                self._status = Status.CONVERGED
-            return
-        self._last = bound, variance
+        if not (np.all(np.isfinite(values)) and all(np.all(np.isfinite(x)) for x in jax.tree.leaves(state))):
+            return None
+        size, self._state = judged.size, state
+        self._grid.move(count)
+        judged.add(values, self._grid.step, self._options.tolerance)
+        return {"method": self.name, "step": self._grid.step, "elbo": -float(np.mean(values)), "step_size": float(size)}
 
     def outcome(self) -> Status | None:
         """Whether it has arrived."""
-        if self._status is None and self._step >= self._options.max_steps:
-            return Status.ITERATION_LIMIT
-        return self._status
+        if self._judged.idle >= _IDLE:
+            return Status.CONVERGED
+        return Status.ITERATION_LIMIT if self._grid.step >= self._options.max_steps else None
 
-    def state(self):
-        """Mean and Gaussian, averaged over the window so far."""
-        params = _tree.on_host(self._state.average)
-        mean = _one(_tree.from_rows(params["mean"][None], self._problem.latent))
-        return mean, self._family.approximation(params, self._problem.latent)
+    def is_shown(self) -> bool:
+        """On a logarithmic grid of steps."""
+        return self._grid.is_shown()
+
+    def line(self, record: dict) -> str:
+        """A line of progress."""
+        return f"{self.name}  {numbers_of(record)}"
+
+    def doing(self) -> str:
+        """Always the same."""
+        return ""
+
+    def approximation(self):
+        """The Gaussian, averaged over the window so far."""
+        return self._family.approximation(_tree.on_host(self._state.average), self._problem.latent)
+
+    def shown(self, count: int, seed: int) -> Posterior:
+        """Samples of that Gaussian."""
+        return shown_by(self, self._problem, count, seed)
+
+    def failure(self) -> str:
+        """What went wrong."""
+        return not_finite(self.name, self._grid.step)
+
+    def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
+        """The state."""
+        return {"state": _files.packed(self._state)}, {**vars(self._judged), **vars(self._grid)}
+
+    def from_files(self, arrays: dict[str, dict[str, Any]], facts: dict) -> None:
+        """Go on from a state."""
+        self._state = _files.unpacked(arrays["state"], self._state)
+        for part in (self._judged, self._grid):
+            vars(part).update({name: facts[name] for name in vars(part)})
+
+
+class _Judged:
+    """Windows of steps, and what they said: plain values only."""
+
+    def __init__(self, size: float):
+        self.size, self.window, self.idle = size, 1, 0
+        self.values: list[float] = []  # negative bounds of the window so far
+        self.last: list[float] | None = None  # bound of the last window and its variance, at this step size
+        self.stage = float("inf")  # bound at the end of the last step size
+
+    def add(self, values: np.ndarray, step: int, tolerance: float) -> None:
+        """Some more values of the window."""
+        self.values += [float(x) for x in values]
+        if len(self.values) >= self.window:
+            self._judge(np.array(self.values), tolerance)
+            self.values, self.window = [], max(1, int(_GROWTH * step))
+
+    def _judge(self, values: np.ndarray, tolerance: float) -> None:
+        """Halve the step where the window brought no more than noise, and count halvings that brought nothing."""
+        if len(values) < _JUDGED:
+            return
+        bound, variance = float(np.mean(values)), float(np.var(values)) / len(values)
+        if self.last is not None and self.last[0] - bound < max(tolerance, float(np.sqrt(variance + self.last[1]))):
+            gain = self.stage - bound
+            self.idle = self.idle + 1 if gain < max(tolerance, 2 * np.sqrt(variance)) else 0
+            self.stage, self.last = min(self.stage, bound), None
+            self.size *= 0.5
+            return
+        self.last = [bound, variance]
 
 
 class Options(NamedTuple):
@@ -240,7 +280,3 @@ class Options(NamedTuple):
     pairs: int
     max_steps: int
     tolerance: float
-
-
-def _one(stack):
-    return jax.tree.map(lambda leaf: leaf[0], stack)

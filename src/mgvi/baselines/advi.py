@@ -4,11 +4,10 @@ A problem comes in; a Gaussian that maximises the evidence lower bound goes out,
 It must not know how the bound is climbed.
 """
 
-import math
-from collections.abc import Callable, Iterable
+from typing import Unpack
 
+from mgvi import driver
 from mgvi.baselines._ascent import Ascent, Dense, Diagonal, Options
-from mgvi.baselines._run import Run
 from mgvi.baselines.modes import DENSE, must_be_small
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
@@ -18,14 +17,11 @@ def advi_meanfield(
     problem: Problem,
     *,
     seed: int,
-    samples: int | None = None,
     step: float = 0.1,
     pairs: int = 1,
     max_steps: int = 100_000,
     tolerance: float = 0.01,
-    progress: bool = True,
-    callbacks: Iterable[Callable] = (),
-    time_limit: float = math.inf,
+    **options: Unpack[driver.Options],
 ) -> Posterior:
     """The Gaussian without correlations that is closest to the posterior, by stochastic ascent of the ELBO.
 
@@ -39,8 +35,6 @@ def advi_meanfield(
         From `from_numpyro` or `from_function`.
     seed : int
         Same seed, same bits.
-    samples : int, optional
-        Number of samples in the result.
     step : float
         Adam's first step, in standard deviations of the prior.
     pairs : int
@@ -49,12 +43,9 @@ def advi_meanfield(
         End with what there is after so many steps.
     tolerance : float
         Gain of the ELBO, in nats, that is worth a smaller step; the noise of the estimate if that is more.
-    progress : bool
-        Whether to show lines of progress on standard error.
-    callbacks : iterable of callable
-        Called on a logarithmic grid of steps with a record and a Posterior; their time is not counted.
-    time_limit : float
-        End with what there is after so many seconds.
+    **options
+        `samples`, `progress`, `callbacks` (called on a logarithmic grid of steps), `time_limit` and `checkpoint`: see
+        `mgvi.driver.Options`.
 
     Returns
     -------
@@ -76,25 +67,20 @@ def advi_meanfield(
     >>> print(f"{posterior.mean['mu']:.2f}, exactly {16 / 9:.2f}")
     1.78, exactly 1.78
     """
-    run = Run(problem, seed, samples, progress, callbacks, time_limit)
-    options = Options(step, pairs, max_steps, tolerance)
-    ascent = Ascent(problem, Diagonal(), seed, name="advi_meanfield", options=options)
-    status, history = run.drive(ascent)
-    return run.finish(ascent.state(), status, history)
+    chosen = Options(step, pairs, max_steps, tolerance)
+    ascent = Ascent(problem, Diagonal(), seed, name="advi_meanfield", options=chosen)
+    return driver.Driver(problem, seed, **options).run(ascent)
 
 
 def advi_fullrank(
     problem: Problem,
     *,
     seed: int,
-    samples: int | None = None,
     step: float = 0.1,
     pairs: int = 1,
     max_steps: int = 300_000,
     tolerance: float = 0.01,
-    progress: bool = True,
-    callbacks: Iterable[Callable] = (),
-    time_limit: float = math.inf,
+    **options: Unpack[driver.Options],
 ) -> Posterior:
     """The Gaussian with all correlations that is closest to the posterior, by stochastic ascent of the ELBO.
 
@@ -106,7 +92,7 @@ def advi_fullrank(
         From `from_numpyro` or `from_function`.
     seed : int
         Same seed, same bits.
-    samples, step, pairs, max_steps, tolerance, progress, callbacks, time_limit
+    step, pairs, max_steps, tolerance, **options
         As for `advi_meanfield`.
 
     Returns
@@ -130,8 +116,6 @@ def advi_fullrank(
     0.7
     """
     must_be_small(problem, DENSE, "the covariance is a matrix; advi_meanfield needs none")
-    run = Run(problem, seed, samples, progress, callbacks, time_limit)
-    options = Options(step, pairs, max_steps, tolerance)
-    ascent = Ascent(problem, Dense(), seed, name="advi_fullrank", options=options)
-    status, history = run.drive(ascent)
-    return run.finish(ascent.state(), status, history)
+    chosen = Options(step, pairs, max_steps, tolerance)
+    ascent = Ascent(problem, Dense(), seed, name="advi_fullrank", options=chosen)
+    return driver.Driver(problem, seed, **options).run(ascent)

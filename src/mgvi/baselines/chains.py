@@ -4,10 +4,8 @@ A problem comes in; draws of several chains, with how well they agree, go out.
 It must not know an approximation.
 """
 
-import math
-from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +14,12 @@ from jax import lax
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer.hmc import hmc
 
-from mgvi import _tree
-from mgvi._compile import number
-from mgvi.baselines._run import Run
+from mgvi import _files, _tree, driver
+from mgvi._compile import number, program
+from mgvi.baselines._steps import Grid, not_finite, shown_by
+from mgvi.gaussian import StoredDraws
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
-from mgvi.samplers import StoredDraws
 from mgvi.status import Status
 
 _CHUNK = 50  # steps to a call, at most
@@ -29,13 +27,16 @@ _COLUMNS = 1000  # latents that are diagnosed at once
 _START, _MOVES = 5, 6  # streams of keys
 
 
-class _Tuning(NamedTuple):
-    """What is fixed when the sampler is compiled."""
+class Tuning(NamedTuple):
+    """How the chains are adapted.
 
-    warmup: int
-    dense_mass: bool
-    target: float
-    depth: int
+    `dense_mass` tells whether a whole mass matrix is adapted, or its diagonal; `target` is the acceptance probability
+    that the step size is adapted to; `depth` is the largest depth of a tree.
+    """
+
+    dense_mass: bool = False
+    target: float = 0.8
+    depth: int = 10
 
 
 def nuts(
@@ -45,14 +46,9 @@ def nuts(
     chains: int = 4,
     warmup: int = 1000,
     draws: int = 1000,
-    dense_mass: bool = False,
-    target: float = 0.8,
-    depth: int = 10,
-    r_hat: float = 1.01,
-    ess: float = 400.0,
-    progress: bool = True,
-    callbacks: Iterable[Callable] = (),
-    time_limit: float = math.inf,
+    tuning: Tuning = Tuning(),  # noqa: B008
+    good: tuple[float, float] = (1.01, 400.0),
+    **options: Unpack[driver.Options],
 ) -> Posterior:
     """Draws of the posterior itself, by NumPyro's no-U-turn sampler in standardised coordinates.
 
@@ -66,20 +62,14 @@ def nuts(
         Chains that run side by side, each from its own draw of the prior.
     warmup, draws : int
         Steps of each chain that adapt it, and steps that are kept.
-    dense_mass : bool
-        Whether a whole mass matrix is adapted, or its diagonal.
-    target, depth : float, int
-        Acceptance probability that the step size is adapted to, and largest depth of a tree.
-    r_hat, ess : float
+    tuning : Tuning
+        Kind of mass matrix, acceptance probability and largest depth of a tree.
+    good : tuple of float
         The status is CONVERGED if every latent has a split R-hat below the first and an effective sample size above the
         second.
-    progress : bool
-        Whether to show lines of progress on standard error.
-    callbacks : iterable of callable
-        Called on a logarithmic grid of steps with a record and a Posterior: of where the chains are during warmup, of
-        the draws so far afterwards. Their time is not counted.
-    time_limit : float
-        End with what there is after so many seconds.
+    **options
+        `progress`, `callbacks` (called on a logarithmic grid of steps: with where the chains are during warmup, with
+        the draws so far afterwards), `time_limit` and `checkpoint`: see `mgvi.driver.Options`. All draws are kept.
 
     Returns
     -------
@@ -104,18 +94,26 @@ def nuts(
     """
     if chains < 2 or draws < 4:
         raise ValueError(f"expected at least 2 chains and 4 draws of each, found {chains} and {draws}.")
-    run = Run(problem, seed, None, progress, callbacks, time_limit)
-    tuning = _Tuning(warmup, dense_mass, target, depth)
-    method = _Chains(problem, seed, chains, draws, tuning)
-    status, history = run.drive(method)
+    chosen = _Chosen(chains, warmup, draws, Tuning(*tuning))
+    method = _Chains(problem, seed, chosen)
+    run = driver.Driver(problem, seed, **options)
+    status, found = run.drive(method)
     kept = method.kept()
     if status.ok:
         worst = {"r_hat": float(np.max(_by_column(split_gelman_rubin, kept)))}
         worst["ess"] = float(np.min(_by_column(effective_sample_size, kept)))
-        history[-1].update(worst)
-        status = status if worst["r_hat"] < r_hat and worst["ess"] > ess else Status.ITERATION_LIMIT
-    mean, pool = method.state()
-    return run.finish((mean, pool), status, history, deviations=pool.pool)
+        method.history[-1].update(worst)
+        status = status if worst["r_hat"] < good[0] and worst["ess"] > good[1] else Status.ITERATION_LIMIT
+    return run.finish(method, status, found)
+
+
+class _Chosen(NamedTuple):
+    """What decides the draws, but for their seed."""
+
+    chains: int
+    warmup: int
+    draws: int
+    tuning: Tuning
 
 
 class _Chains:
@@ -123,46 +121,82 @@ class _Chains:
 
     name = "nuts"
 
-    def __init__(self, problem: Problem, seed: int, chains: int, draws: int, tuning: _Tuning):
-        self._problem, self._tuning, self._draws = problem, tuning, draws
+    def __init__(self, problem: Problem, seed: int, chosen: _Chosen):
+        self.settings = {"method": self.name, "seed": seed, **chosen._asdict(), "tuning": list(chosen.tuning)}
+        self.history: list[dict] = []
+        self._problem, self._chosen, self._seed = problem, chosen, seed
         rng = np.random.default_rng((seed, _START))
-        size = _tree.size(problem.latent)
-        self._start = jax.tree.map(jnp.asarray, _tree.from_rows(rng.standard_normal((chains, size)), problem.latent))
-        self._seed = seed
+        rows = rng.standard_normal((chosen.chains, _tree.size(problem.latent)))
+        self._start = jax.tree.map(jnp.asarray, _tree.from_rows(rows, problem.latent))
         self._hmc: Any = None
-        self._buffer = {name: jnp.zeros((draws, *z.shape), z.dtype) for name, z in self._start.items()}
-        self._step = self._divergences = 0
+        self._buffer = {name: jnp.zeros((chosen.draws, *z.shape), z.dtype) for name, z in self._start.items()}
+        self._divergences = 0
+        self._grid = Grid()
 
-    def advance(self) -> dict[str, Any]:
+    def advance(self) -> dict[str, Any] | None:
         """A step at first, more later; warmup and draws apart."""
-        call, tuning = self._problem.static.compiled.call, self._tuning
+        call, chosen, step = self._problem.static.compiled.call, self._chosen, self._grid.step
         if self._hmc is None:
-            self._hmc = call(_begin, self._problem, self._start, number(self._seed), tuning=tuning)
-        end = tuning.warmup if self._step < tuning.warmup else tuning.warmup + self._draws
-        count = min(max(1, self._step // 5), _CHUNK, end - self._step)
-        self._hmc, self._buffer, told = call(
-            _move, self._problem, self._hmc, self._buffer, number(count), number(self._step), tuning=tuning
-        )
+            self._hmc = call(_begin, self._problem, self._start, number(self._seed), chosen=chosen)
+        end = chosen.warmup if step < chosen.warmup else chosen.warmup + chosen.draws
+        count = min(max(1, step // 5), _CHUNK, end - step)
+        given = self._problem, self._hmc, self._buffer, number(count), number(step)
+        state, buffer, told = call(_move, *given, chosen=chosen)
         told = jax.device_get(told)
-        sampling = self._step >= tuning.warmup
-        self._step += count
-        self._divergences += int(told["divergences"]) if sampling else 0
+        if not np.all(np.isfinite(told["energy"])):
+            return None
+        self._hmc, self._buffer = state, buffer
+        is_draw = step >= chosen.warmup
+        self._grid.move(count)
+        self._divergences += int(told["divergences"]) if is_draw else 0
         return {
-            "step": self._step,
-            "phase": "draws" if sampling else "warmup",
+            "method": self.name,
+            "step": self._grid.step,
+            "phase": "draws" if is_draw else "warmup",
             "leapfrogs": int(told["leapfrogs"]),
             "divergences": self._divergences,
             "acceptance": float(told["acceptance"]),
-            "finite": bool(np.all(np.isfinite(told["energy"]))),
         }
 
     def outcome(self) -> Status | None:
         """Whether all steps are made; whether the chains agree is another question."""
-        return Status.CONVERGED if self._step >= self._tuning.warmup + self._draws else None
+        return Status.CONVERGED if self._grid.step >= self._chosen.warmup + self._chosen.draws else None
+
+    def is_shown(self) -> bool:
+        """On a logarithmic grid of steps."""
+        return self._grid.is_shown()
+
+    def line(self, record: dict) -> str:
+        """A line of progress."""
+        return f"{self.name}  {record['phase']}  {driver.numbers_of(record)}"
+
+    def doing(self) -> str:
+        """Always the same."""
+        return ""
+
+    def shown(self, count: int, seed: int) -> Posterior:
+        """Some of the draws so far."""
+        return shown_by(self, self._problem, count, seed)
+
+    def failure(self) -> str:
+        """What went wrong."""
+        return not_finite(self.name, self._grid.step)
+
+    def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
+        """The state."""
+        facts = {"divergences": self._divergences, **vars(self._grid)}
+        return {"chains": _files.packed(self._hmc), "buffer": self._buffer}, facts
+
+    def from_files(self, arrays: dict[str, dict[str, Any]], facts: dict) -> None:
+        """Go on from a state."""
+        like = _begin.eval_shape(self._problem, self._start, number(self._seed), chosen=self._chosen)
+        self._hmc, self._buffer = _files.unpacked(arrays["chains"], like), arrays["buffer"]
+        self._divergences = facts["divergences"]
+        vars(self._grid).update({name: facts[name] for name in vars(self._grid)})
 
     def kept(self) -> np.ndarray:
         """Draws so far, or where the chains are during warmup: chains, draws, latents."""
-        count = self._step - self._tuning.warmup
+        count = self._grid.step - self._chosen.warmup
         if count > 0:
             stack = {name: np.asarray(x[:count]) for name, x in self._buffer.items()}
         else:
@@ -171,49 +205,47 @@ class _Chains:
         rows = [x.reshape(*x.shape[:2], -1) for _, x in sorted(stack.items())]
         return np.concatenate(rows, axis=-1).swapaxes(0, 1)
 
-    def state(self) -> tuple[Any, StoredDraws]:
-        """Mean of the draws so far, and the draws."""
+    def approximation(self) -> StoredDraws:
+        """The draws so far, around their mean."""
         kept = self.kept()
         rows = kept.reshape(-1, kept.shape[-1]).astype(np.float64)
-        mean = rows.mean(axis=0)
-        latent = self._problem.latent
-        one = jax.tree.map(lambda leaf: leaf[0], _tree.from_rows(mean[None], latent))
-        return one, StoredDraws(_tree.from_rows(rows - mean, latent))
+        mean, latent = rows.mean(axis=0), self._problem.latent
+        return StoredDraws(_tree.from_row(mean, latent), _tree.from_rows(rows - mean, latent))
 
 
-def _kernel(problem, like, tuning: _Tuning):
+def _kernel(problem, like, chosen: _Chosen):
     """NumPyro's functions to begin and to move a chain; the latter knows its tuning from a beginning."""
     begin, move = hmc(potential_fn_gen=lambda problem: problem.neg_log_density, algo="NUTS")
     begin = partial(
         begin,
-        num_warmup=tuning.warmup,
-        dense_mass=tuning.dense_mass,
-        target_accept_prob=tuning.target,
-        max_tree_depth=tuning.depth,
+        num_warmup=chosen.warmup,
+        dense_mass=chosen.tuning.dense_mass,
+        target_accept_prob=chosen.tuning.target,
+        max_tree_depth=chosen.tuning.depth,
         model_args=(problem,),
     )
     begin(jax.tree.map(lambda z: z[0], like), rng_key=jax.random.key(0))
     return begin, move
 
 
-@partial(jax.jit, static_argnames="tuning")
-def _begin(problem, start, seed, *, tuning):
-    begin, _ = _kernel(problem, start, tuning)
+@program("rounds", static_argnames="chosen")
+def _begin(problem, start, seed, *, chosen):
+    begin, _ = _kernel(problem, start, chosen)
     chains = jax.tree.leaves(start)[0].shape[0]
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), _MOVES), chains)
     return jax.vmap(lambda z, key: begin(z, rng_key=key))(start, keys)
 
 
-@partial(jax.jit, static_argnames="tuning")
-def _move(problem, state, buffer, count, first, *, tuning):
+@program("rounds", static_argnames="chosen")
+def _move(problem, state, buffer, count, first, *, chosen):
     """So many steps of all chains; positions after warmup go to the buffer."""
-    _, move = _kernel(problem, state.z, tuning)
+    _, move = _kernel(problem, state.z, chosen)
 
     def body(i, carry):
         state, buffer, leapfrogs, divergences, acceptance = carry
         state = jax.vmap(lambda s: move(s, (problem,)))(state)
         # During warmup the first row is written over and over; the first draw takes it for good.
-        row = jnp.maximum(first + i - tuning.warmup, 0)
+        row = jnp.maximum(first + i - chosen.warmup, 0)
         buffer = jax.tree.map(lambda b, z: lax.dynamic_update_index_in_dim(b, z, row, 0), buffer, state.z)
         leapfrogs = leapfrogs + jnp.sum(state.num_steps)
         divergences = divergences + jnp.sum(state.diverging)

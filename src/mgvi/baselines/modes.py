@@ -4,25 +4,25 @@ A problem comes in; a maximum a posteriori estimate or a Laplace approximation g
 It must not know how samples are drawn.
 """
 
-import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from mgvi import _tree
-from mgvi._compile import numbers
-from mgvi.baselines._run import Run, start
+from mgvi import _files, _tree, driver
+from mgvi._compile import numbers, program
+from mgvi.baselines._steps import not_finite, shown_by
 from mgvi.errors import FitError
-from mgvi.linalg import Stop
-from mgvi.minimizers import Limits, NewtonCG
-from mgvi.objective import SampledKL
+from mgvi.gaussian import DenseGaussian, KrylovCurvature, KrylovGaussian, StoredDraws
+from mgvi.kl import SampledKL
+from mgvi.linalg import Stop, cholesky
+from mgvi.newton import Limits, NewtonCG
+from mgvi.pairs import Pairs
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
-from mgvi.samplers import DenseGaussian, InverseMetric, Point
 from mgvi.status import Status
 
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
@@ -36,9 +36,7 @@ def map_estimate(
     seed: int = 0,
     tolerance: float = 1e-4,
     max_steps: int = 200,
-    progress: bool = True,
-    callbacks: Iterable[Callable] = (),
-    time_limit: float = math.inf,
+    **options: Unpack[driver.Options],
 ) -> Posterior:
     """The maximum of the posterior density in standardised coordinates, by natural-gradient steps.
 
@@ -53,12 +51,8 @@ def map_estimate(
         metric.
     max_steps : int
         End with what there is after so many steps.
-    progress : bool
-        Whether to show lines of progress on standard error.
-    callbacks : iterable of callable
-        Called now and then with a record and a Posterior; their time is not counted.
-    time_limit : float
-        End with what there is after so many seconds.
+    **options
+        `progress`, `callbacks`, `time_limit` and `checkpoint`: see `mgvi.driver.Options`.
 
     Returns
     -------
@@ -76,10 +70,7 @@ def map_estimate(
     >>> print(f"{posterior.mean['mu']:.2f}, exactly {16 / 9:.2f}")
     1.78, exactly 1.78
     """
-    run = Run(problem, seed, 1, progress, callbacks, time_limit)
-    mode = _Mode(problem, tolerance, max_steps)
-    status, history = run.drive(mode)
-    return run.finish(mode.state(), status, history)
+    return driver.Driver(problem, seed, **options).run(_Mode(problem, seed, tolerance, max_steps))
 
 
 def laplace(
@@ -87,12 +78,9 @@ def laplace(
     *,
     seed: int,
     fisher: bool = False,
-    samples: int | None = None,
     tolerance: float = 1e-4,
     max_steps: int = 200,
-    progress: bool = True,
-    callbacks: Iterable[Callable] = (),
-    time_limit: float = math.inf,
+    **options: Unpack[driver.Options],
 ) -> Posterior:
     """A Gaussian around the mode, with the inverse Hessian or the inverse Fisher metric there as covariance.
 
@@ -104,9 +92,7 @@ def laplace(
         Of the samples; same seed, same bits.
     fisher : bool
         Whether the Fisher metric takes the place of the Hessian, which is a matrix and needs at most 4000 latents.
-    samples : int, optional
-        Number of samples in the result.
-    tolerance, max_steps, progress, callbacks, time_limit
+    tolerance, max_steps, **options
         As for `map_estimate`.
 
     Returns
@@ -131,13 +117,16 @@ def laplace(
     """
     if not fisher:
         must_be_small(problem, DENSE, "the Hessian is a matrix; fisher=True needs none")
-    run = Run(problem, seed, samples, progress, callbacks, time_limit)
-    mode = _Mode(problem, tolerance, max_steps)
+    mode = _Mode(problem, seed, tolerance, max_steps)
+    mode.settings |= {"method": "laplace", "fisher": fisher}
 
-    def around(mean, _):
-        return mean, InverseMetric() if fisher else DenseGaussian(_hessian_root(problem, mean))
+    def around(point):
+        if fisher:
+            return KrylovGaussian(point.mean)
+        hessian = np.asarray(problem.static.compiled.call(_hessian, problem, point.mean), np.float64)
+        return DenseGaussian(point.mean, must_be_positive(hessian, "the Hessian at the point found"))
 
-    return run.finish(*run.conclude(mode, "laplace", around))
+    return driver.Driver(problem, seed, **options).run(mode, around)
 
 
 class _Mode:
@@ -145,46 +134,77 @@ class _Mode:
 
     name = "map_estimate"
 
-    def __init__(self, problem: Problem, tolerance: float, max_steps: int):
-        self._problem = problem
-        self._mean = start(problem)
-        self._zero = jax.tree.map(lambda m: jnp.zeros((1, *m.shape), m.dtype), self._mean)
+    def __init__(self, problem: Problem, seed: int, tolerance: float, max_steps: int):
+        self.settings = {"method": self.name, "seed": seed, "tolerance": tolerance, "max_steps": max_steps}
+        self.history: list[dict] = []
+        self._problem, self._max_steps = problem, max_steps
+        self._mean = _tree.zeros(problem.latent)
         self._decrement = tolerance**2 * _tree.size(problem.latent)
-        self._max_steps = max_steps
         self._status: Status | None = None
-        self.step = 0
+        self._step = 0
 
-    def advance(self) -> dict[str, Any]:
+    def advance(self) -> dict[str, Any] | None:
         """One step at first, more later."""
-        steps = min(max(1, self.step // 3), self._max_steps - self.step)
+        steps = min(max(1, self._step // 3), self._max_steps - self._step)
         cg = Stop(0.01, 0.0, min(10 * _tree.size(self._problem.latent) + 20, 2000))
         limits = numbers(Limits(steps, self._decrement, cg))
-        arguments = (self._problem, self._mean, self._zero, limits)
-        self._mean, value, report = self._problem.static.compiled.call(_newton, *arguments)
-        value, report = jax.device_get((value, report))
-        self.step += int(report.steps)
+        found = self._problem.static.compiled.call(_newton, self._problem, self._mean, limits)
+        mean, value, report = jax.device_get(found)
         code, decrement = Status(int(report.status)), float(report.decrement)
+        if not np.isfinite(value) or code is Status.NOT_FINITE:
+            return None
+        self._mean = mean
+        self._step += int(report.steps)
         if code is not Status.ITERATION_LIMIT:
             stuck = code is Status.NO_DESCENT and decrement <= _STALLED  # at the accuracy of the arithmetic
             self._status = Status.CONVERGED if stuck else code
-        finite = bool(np.isfinite(value)) and code is not Status.NOT_FINITE
-        return {"step": self.step, "neg_log_density": float(value), "decrement": decrement, "finite": finite}
+        record = {"step": self._step, "neg_log_density": float(value), "decrement": decrement}
+        return {"method": self.settings["method"], **record}
 
     def outcome(self) -> Status | None:
         """Whether it has arrived."""
-        if self._status is None and self.step >= self._max_steps:
+        if self._status is None and self._step >= self._max_steps:
             return Status.ITERATION_LIMIT
         return self._status
 
-    def state(self):
+    def is_shown(self) -> bool:
+        """Each time."""
+        return True
+
+    def line(self, record: dict) -> str:
+        """A line of progress."""
+        return f"{self.name}  {driver.numbers_of(record)}"
+
+    def doing(self) -> str:
+        """Always the same."""
+        return ""
+
+    def approximation(self) -> StoredDraws:
         """The point, and nothing around it."""
-        return self._mean, InverseMetric(Point())
+        return StoredDraws.point(self._mean)
+
+    def shown(self, count: int, seed: int) -> Posterior:
+        """The point."""
+        return shown_by(self, self._problem, 1, seed)
+
+    def failure(self) -> str:
+        """What went wrong."""
+        return not_finite(self.name, self._step)
+
+    def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
+        """The state."""
+        return {"mean": _files.packed(self._mean)}, {"step": self._step, "status": self._status}
+
+    def from_files(self, arrays: dict[str, dict[str, Any]], facts: dict) -> None:
+        """Go on from a state."""
+        self._mean, self._step = _files.unpacked(arrays["mean"], self._mean), facts["step"]
+        self._status = None if facts["status"] is None else Status(facts["status"])
 
 
-@jax.jit
-def _newton(problem, mean, zero, limits):
-    free = {name: jnp.ones(()) for name in mean}
-    objective = SampledKL(problem, zero, jnp.ones(()), free)
+@program("rounds")
+def _newton(problem, mean, limits):
+    curvature = KrylovCurvature(problem, mean, {name: jnp.ones(()) for name in mean})
+    objective = SampledKL(curvature, Pairs(_tree.stacked(_tree.zeros(mean)), mirrored=False))
     mean, known, report = NewtonCG().minimize(objective, mean, limits)
     return mean, known.value, report
 
@@ -196,25 +216,19 @@ def must_be_small(problem: Problem, most: int, why: str) -> None:
         raise ValueError(f"this problem has {size} latents, expected at most {most}: {why}.")
 
 
-def _hessian_root(problem: Problem, mean: Any) -> np.ndarray:
-    hessian = np.asarray(problem.static.compiled.call(_hessian, problem, mean), np.float64)
-    return covariance_root(hessian, "the Hessian at the point found")
-
-
-def covariance_root(precision: np.ndarray, what: str) -> np.ndarray:
-    """L with L L^T = precision^-1."""
-    try:
-        factor = np.linalg.cholesky(0.5 * (precision + precision.T))
-    except np.linalg.LinAlgError as error:
-        least = np.linalg.eigvalsh(0.5 * (precision + precision.T))[0] if np.all(np.isfinite(precision)) else np.nan
+def must_be_positive(precision: np.ndarray, what: str) -> np.ndarray:
+    """The symmetric part of a matrix, if that has an inverse that is a covariance."""
+    precision = 0.5 * (precision + precision.T)
+    if cholesky(precision) is None:
+        least = np.linalg.eigvalsh(precision)[0] if np.all(np.isfinite(precision)) else np.nan
         raise FitError(
             f"{what} is not positive definite (smallest eigenvalue {least:.3g}): there is no Gaussian around it. A "
             "smaller tolerance or float64 may help; `laplace(fisher=True)` always has a covariance."
-        ) from error
-    return np.linalg.inv(factor).T
+        )
+    return precision
 
 
-@jax.jit
+@program("once")
 def _hessian(problem, mean):
     return second_derivatives(problem.neg_log_density, mean)
 

@@ -4,21 +4,20 @@ A problem comes in; a Gaussian with the means of mean-field ADVI and correlation
 It must not know how the mean field was found.
 """
 
-import math
-from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgvi import _tree
+from mgvi import _tree, driver
+from mgvi._compile import program
 from mgvi.baselines._ascent import Ascent, Diagonal, Options
-from mgvi.baselines._run import Run
-from mgvi.baselines.modes import covariance_root, must_be_small, second_derivatives
+from mgvi.baselines.modes import must_be_positive, must_be_small, second_derivatives
+from mgvi.gaussian import DenseGaussian, DiagonalGaussian
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
-from mgvi.samplers import DenseGaussian, DiagonalGaussian
 
 _LARGEST = 3000  # latents; the matrix has twice as many rows
 _STREAM = 4  # of the draws that the bound is averaged over
@@ -28,14 +27,11 @@ def linear_response(
     problem: Problem,
     *,
     seed: int,
-    samples: int | None = None,
     step: float = 0.1,
     pairs: int = 64,
     max_steps: int = 100_000,
     tolerance: float = 0.01,
-    progress: bool = True,
-    callbacks: Iterable[Callable] = (),
-    time_limit: float = math.inf,
+    **options: Unpack[driver.Options],
 ) -> Posterior:
     """Mean-field ADVI with the covariance that its means show when the posterior is perturbed.
 
@@ -51,7 +47,7 @@ def linear_response(
         Same seed, same bits.
     pairs : int
         Antithetic pairs that H is averaged over.
-    samples, step, max_steps, tolerance, progress, callbacks, time_limit
+    step, max_steps, tolerance, **options
         As for `advi_meanfield`.
 
     Returns
@@ -75,29 +71,25 @@ def linear_response(
     0.7
     """
     must_be_small(problem, _LARGEST, "the response of all means to each other is a matrix; advi_meanfield needs none")
-    run = Run(problem, seed, samples, progress, callbacks, time_limit)
-    options = Options(step, 1, max_steps, tolerance)
-    ascent = Ascent(problem, Diagonal(), seed, name="advi_meanfield", options=options)
-
-    def respond(mean, field):
-        return mean, DenseGaussian(_response_root(problem, mean, field, pairs, seed))
-
-    return run.finish(*run.conclude(ascent, "linear_response", respond))
+    ascent = Ascent(problem, Diagonal(), seed, name="advi_meanfield", options=Options(step, 1, max_steps, tolerance))
+    ascent.settings |= {"method": "linear_response", "pairs": pairs}
+    respond = lambda field: DenseGaussian(field.mean, _response_precision(problem, field, pairs, seed))
+    return driver.Driver(problem, seed, **options).run(ascent, respond)
 
 
-def _response_root(problem: Problem, mean, field: DiagonalGaussian, pairs: int, seed: int) -> np.ndarray:
+def _response_precision(problem: Problem, field: DiagonalGaussian, pairs: int, seed: int) -> np.ndarray:
     size = _tree.size(problem.latent)
     rng = np.random.default_rng((seed, _STREAM))
     noise = _tree.from_rows(rng.standard_normal((pairs, size)), problem.latent)
     log_sd = {name: np.log(sd) for name, sd in field.sd.items()}
-    found = problem.static.compiled.call(_bound_hessian, problem, {"mean": mean, "sd": log_sd}, noise)
+    found = problem.static.compiled.call(_bound_hessian, problem, {"mean": field.mean, "sd": log_sd}, noise)
     hessian = np.asarray(found, np.float64)
     # Leaves are in the order of their names: those of "mean" come before those of "sd".
     means, mixed, sds = hessian[:size, :size], hessian[:size, size:], hessian[size:, size:]
-    return covariance_root(means - mixed @ np.linalg.solve(sds, mixed.T), "the response of the means")
+    return must_be_positive(means - mixed @ np.linalg.solve(sds, mixed.T), "the response of the means")
 
 
-@jax.jit
+@program("once")
 def _bound_hessian(problem, params, noise):
     return second_derivatives(partial(_negative_bound, problem, noise), params)
 

@@ -4,7 +4,7 @@ A problem comes in, a Posterior goes out.
 Nothing here knows an inner product.
 """
 
-from mgvi.fit.loop import fit
+from mgvi.fit.entry import fit
 from mgvi.fit.schedule import Stage
 
 __all__ = ["Stage", "fit"]

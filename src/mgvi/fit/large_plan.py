@@ -29,7 +29,7 @@ class LargePlan:
     """Tempers the likelihood in, settles the mean on a fixed set of samples, and adds samples while noise dominates.
 
     The curvature is the Fisher metric at the mean, as in the paper, with the information of some families of data
-    averaged over the last deviations. Coordinates adapt to hierarchies (see `mgvi.coordinates`), without which scales
+    averaged over the last deviations. Charts adapt to hierarchies (see `mgvi.problem.charts`); without them scales
     collapse or come out too certain.
 
     Parameters
@@ -42,9 +42,6 @@ class LargePlan:
         Shift of the mean between rounds, in posterior standard deviations of any site, at which the fit counts as
         converged. Pairs are added while the standard error of the mean is above twice that.
     """
-
-    fewest = _FEW
-    at_once = _MANY
 
     def __init__(self, latents: int, data: int, most: int, tolerance: float = 0.05):
         self.most = most
@@ -63,6 +60,10 @@ class LargePlan:
         thorough = any(record["draw_cg"] > _LONG for record in history)
         recycle = thorough == last_of(history, "thorough", False) and _rests(history)
         return replace(step, thorough=thorough, recycle=recycle, newton_damping=last_of(history, "damping", 0.0))
+
+    def later(self) -> list[Settings]:
+        """Rounds to come, whose programs may compile ahead: the first has all of them."""
+        return []
 
     def is_stuck(self, last: dict) -> bool:
         """Whether the mean found no way down where the KL is far from flat: some sample went too far."""

@@ -100,9 +100,11 @@ class Staged:
     def __init__(self, stages: Sequence[Stage]):
         self._rounds = [stage for stage in stages for _ in range(stage.rounds)]
         numbers = [stage.pairs for stage in self._rounds] or [1]
-        # Pairs of a round, as every schedule tells them: how many at most and at least, how many of a large problem are
-        # drawn together.
-        self.most, self.fewest, self.at_once = max(numbers), min(numbers), numbers[0]
+        self.most, self.at_once = max(numbers), numbers[0]  # pairs of any round, and of the first
+
+    def later(self) -> list[Settings]:
+        """Rounds to come, whose programs may compile ahead: the first has all of them."""
+        return []
 
     def next(self, history: Sequence[dict]) -> Settings | Status:
         """Settings of the next round, or how the fit ends."""

@@ -7,6 +7,7 @@ It must not know the problem, only its size.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mgvi.budget import Budget
 from mgvi.fit.schedule import Settings, next_power
 from mgvi.status import Status
 
@@ -27,30 +28,29 @@ class SmallPlan:
     """Begins with the whole likelihood and few pairs, settles the mean on many, and adds more while noise dominates.
 
     A fit that gets lost begins anew, with a likelihood that comes in step by step, and without the coordinates that
-    adapt to hierarchies (see `mgvi.coordinates`): products of unknowns lead astray in them.
+    adapt to hierarchies (see `mgvi.problem.charts`): products of unknowns lead astray in them.
 
     With few pairs the curvature is the Fisher metric at the mean. From then on it is the Hessian averaged over the last
     round's deviations, which is that of the best Gaussian.
 
     Parameters
     ----------
-    latents, data : int
-        Sizes of the problem.
-    spread : int
-        Pairs to average the curvature over, at most.
+    budget : Budget
+        Of the problem: how many pairs there are, at first, later and at most.
     tolerance : float
         Largest shift of the mean between rounds, in posterior standard deviations of any site, at which the fit counts
         as converged. Pairs are added while the standard error of the mean is above twice that; if it is still above
         four times that with the most pairs, the fit counts as noisy.
     """
 
-    def __init__(self, latents: int, data: int, spread: int, tolerance: float = 0.05):
-        size = latents + data
-        self._base, self.most = (1024, 4096) if size < 200 else (256, 1024) if size < 5_000 else (64, 256)
-        self.fewest = max(8, self._base // 32)  # the first rounds need not be precise
-        self.at_once = self._base
+    def __init__(self, budget: Budget, tolerance: float = 0.05):
+        self._base, self.most, self.fewest = budget.usual, budget.most, budget.fewest
         self._tolerance = tolerance
-        self.averaged = min(spread, self._base)  # pairs of the last round, in a curvature
+        self.averaged = budget.averaged  # pairs of the last round, in a curvature
+
+    def later(self) -> list[Settings]:
+        """Rounds to come, whose programs may compile ahead."""
+        return [self._settling(self._base)]
 
     def next(self, history: Sequence[dict]) -> Settings | Status:
         """Settings of the next round, or how the fit ends."""

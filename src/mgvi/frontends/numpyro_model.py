@@ -4,6 +4,7 @@ A model with its arguments comes in; it is run once to find its sites, checked, 
 standard-normal latent. It must not know any algorithm.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +15,12 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers, validation_enabled
 
-from mgvi import _compile, _trace
-from mgvi.coordinates import Site
+from mgvi import _compile, _trace, _tree
+from mgvi.budget import Budget
 from mgvi.distributions import fisher_sqrt, latent_shape, scale_of, standardize
 from mgvi.errors import MgviWarning, ModelError
 from mgvi.frontends import _checks, _wording
-from mgvi.problem import Problem, Static
+from mgvi.problem import Problem, Site, Static
 
 _SCAN_INDEX = "_scan_current_index"
 _MARKER = ""  # a further input that marks what depends on imputed discrete data
@@ -71,12 +72,14 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
             f"model {run.name!r} has no latent site: there is nothing to infer. Give its unknowns a prior with "
             "numpyro.sample(name, distribution)."
         )
-    compiled = _compile.Compiled()
+    data_size = sum(math.prod(shape) for shape in run.observed.values())
+    budget = Budget.of(_tree.size(run.latent), data_size)
+    compiled = _compile.Compiled(budget.effort)
     zero = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in run.latent.items()}
     marked = {**zero, _MARKER: np.zeros((), jnp.result_type(float))}
     everything, constants = _trace.trace(run.at, marked)
     _checks.check_independence(everything, run.imputed)
-    start = compiled.call(jax.jit(everything), constants, marked, effort=0)
+    start = compiled.call(_compile.program("once")(everything), constants, marked)
     for name in run.latent:
         _checks.check_prior(name, start["priors"][name], start["values"].get(name))
     for name, d in start["sites"].items():
@@ -103,7 +106,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
         "constants": pool,
         "data": data,
         "weight": {name: _concrete(weight) for name, weight in start["weights"].items()},
-        "coordinates": {},
+        "chart": {},
     }
     active = _active_parameters(observe, arrays, zero)
     static = Static(
@@ -111,12 +114,13 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
         observe=observe,
         constrain=lambda *given: constrain(*given)["values"],
         active=active,
+        budget=budget,
         scales=scales,
         scaled=scaled,
         compiled=compiled,
     )
     problem = Problem(arrays, static)
-    _checks.check_log_likelihood(compiled.call(jax.jit(Problem.log_likelihood), problem, zero, effort=0))
+    _checks.check_log_likelihood(compiled.call(_compile.program("once")(Problem.log_likelihood), problem, zero))
     _checks.check_finite_factors(start["factors"])
     return problem
 

@@ -5,29 +5,24 @@ Nothing here knows a model or data.
 """
 
 from mgvi.linalg.compression import Compression
-from mgvi.linalg.conjugate_gradients import Report, Stop, gram, mix, solve
-from mgvi.linalg.dense import DenseMetric, at_least, eigh
-from mgvi.linalg.preconditioner import (
-    Preconditioner,
-    block_preconditioner,
-    block_preconditioner_like,
-    global_sites,
-    some_entries,
-    sub_blocks,
-)
+from mgvi.linalg.conjugate_gradients import Report, Stop, solve
+from mgvi.linalg.preconditioner import Preconditioner, block_preconditioner, global_sites, some_entries, sub_blocks
+from mgvi.linalg.stacks import gram, mix
+from mgvi.linalg.symmetric import at_least, cholesky, eigh, inverse_of_triangle, inverse_root
 
 __all__ = [
     "Compression",
-    "DenseMetric",
     "Preconditioner",
     "Report",
     "Stop",
     "at_least",
     "block_preconditioner",
-    "block_preconditioner_like",
+    "cholesky",
     "eigh",
     "global_sites",
     "gram",
+    "inverse_of_triangle",
+    "inverse_root",
     "mix",
     "solve",
     "some_entries",

@@ -1,7 +1,7 @@
-"""Checkpoints of a fit: one folder a round, the last two kept.
+"""Checkpoints of an inference: one folder a step, the last two kept.
 
-The state after a round comes in; it is written atomically, and the newest state that is whole comes back out.
-It must not know how a round works.
+The state after a step comes in; it is written atomically, and the newest state that is whole comes back out.
+It must not know what the state means.
 """
 
 import shutil
@@ -11,21 +11,22 @@ from typing import Any
 
 from mgvi import _files
 from mgvi.errors import FileError, MgviWarning
-from mgvi.fit.rounds import State
 from mgvi.problem import Problem
+
+_KEPT = 2  # checkpoints: the newest, and the one before in case of damage
 
 
 class Checkpoint:
-    """Writes and reads the state of one fit.
+    """Writes and reads the state of one inference.
 
     Parameters
     ----------
     folder : path-like
         Where; made if it does not exist.
     problem : Problem
-        The problem that is fitted.
+        The problem that is solved.
     settings : dict
-        What else decides the result (seed, schedule, ...); a checkpoint made with other settings is refused.
+        What else decides the result (method, seed, schedule, ...); a checkpoint made with others is refused.
     """
 
     def __init__(self, folder: Any, problem: Problem, settings: dict):
@@ -37,17 +38,15 @@ class Checkpoint:
         for unfinished in self._folder.glob(".round-*"):  # what a crash while writing left behind
             shutil.rmtree(unfinished, ignore_errors=True)
 
-    def write(self, state: State, history: list[dict]) -> None:
-        """Store the state after the last round of `history`."""
-        facts = {"kind": "checkpoint", "history": history, "settings": self._settings}
-        arrays = {name: tree for name, tree in state._asdict().items() if isinstance(tree, dict)}
-        arrays["coordinates"] = _files.flattened(state.coordinates or {})
+    def write(self, arrays: dict[str, dict[str, Any]], facts: dict, history: list[dict]) -> None:
+        """Store the state after the last record of `history`."""
+        facts = {"kind": "checkpoint", "history": history, "settings": self._settings, "state": facts}
         _files.write(self._folder / f"round-{len(history):05d}", arrays, facts, self._problem)
-        for old in self._rounds()[2:]:
+        for old in self._rounds()[_KEPT:]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def read(self) -> tuple[State, list[dict]] | None:
-        """State and history of the newest state that is whole, or None if there is none."""
+    def read(self) -> tuple[dict[str, dict[str, Any]], dict, list[dict]] | None:
+        """Arrays, facts and history of the newest state that is whole, or None if there is none."""
         damaged = None
         for path in self._rounds():
             try:
@@ -64,9 +63,7 @@ class Checkpoint:
                 )
             if damaged is not None:
                 warnings.warn(f"{damaged} Resuming from the round before, {path.name}.", MgviWarning, stacklevel=3)
-            coordinates = _files.nested(arrays.pop("coordinates", {}))
-            history = facts["history"]
-            return State(**arrays, coordinates=coordinates, pairs=history[-1]["pairs"]), history
+            return arrays, facts["state"], facts["history"]
         if damaged is not None:
             raise damaged
         return None

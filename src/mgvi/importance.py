@@ -18,6 +18,21 @@ class Check(NamedTuple):
     shift: dict[str, float]  # by site: largest move of a mean under the weights, in standard deviations
     ratio: dict[str, float]  # by site: standard deviation under the weights over that without, where farthest from 1
 
+    @classmethod
+    def of(cls, samples: dict[str, np.ndarray], weights: np.ndarray, k: float) -> "Check":
+        """What weights do to the means and sds of samples."""
+        shift, ratio = {}, {}
+        for name, x in samples.items():
+            flat = x.reshape(len(x), -1).astype(np.float64)
+            sd, mean = flat.std(axis=0), weights @ flat
+            moves = sd > 1e-12 * np.abs(flat).max(axis=0)
+            if not moves.any():
+                continue
+            weighted = np.sqrt(np.maximum(weights @ flat**2 - mean**2, 0.0))[moves] / sd[moves]
+            shift[name] = float(np.max(np.abs(mean - flat.mean(axis=0))[moves] / sd[moves]))
+            ratio[name] = float(weighted[np.argmax(np.abs(np.log(np.maximum(weighted, 1e-12))))])
+        return cls(k, shift, ratio)
+
     @property
     def ok(self) -> bool:
         """Whether the weights can be trusted and change next to nothing."""

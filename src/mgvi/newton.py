@@ -89,7 +89,7 @@ class NewtonCG:
     Examples
     --------
     >>> import jax, jax.numpy as jnp
-    >>> from mgvi.minimizers import Limits, NewtonCG
+    >>> from mgvi.newton import Limits, NewtonCG
     >>> class Quadratic:
     ...     def gradient(self, x):
     ...         return 5.0 * (x - 2.0), None

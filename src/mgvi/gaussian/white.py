@@ -20,7 +20,7 @@ def stratified_normals(generator: np.random.Generator, count: int, size: int) ->
     Examples
     --------
     >>> import numpy as np
-    >>> from mgvi.samplers.white import stratified_normals
+    >>> from mgvi.gaussian.white import stratified_normals
     >>> rows = stratified_normals(np.random.default_rng(1), 64, 3)
     >>> print(np.round(np.mean(rows**2, axis=0), 1))
     [1. 1. 1.]

@@ -27,7 +27,7 @@ class FisherMetric:
     Examples
     --------
     >>> import jax, jax.numpy as jnp
-    >>> from mgvi.metric import FisherMetric
+    >>> from mgvi.problem import FisherMetric
     >>> metric = FisherMetric(lambda v: 3.0 * v, jax.ShapeDtypeStruct((), jnp.float32))
     >>> print(metric.mv(jnp.array(2.0)))
     20.0

@@ -1,0 +1,155 @@
+"""Rounds of large problems, whose metric is only multiplied with.
+
+A state, keys and settings come in; the new mean, its deviations and how far both went go out.
+It must not know why the settings are what they are.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mgvi import _tree
+from mgvi._compile import number, program
+from mgvi.fit.rounds import Rounds, Squares, State, measured_by
+from mgvi.fit.schedule import Settings
+from mgvi.gaussian import Keys, KrylovCurvature, KrylovGaussian, StoredDraws
+from mgvi.gaussian.krylov import Drawing, drawn_into, empty_room, estimated_diagonal, preconditioned, with_information
+from mgvi.linalg import Stop, global_sites, sub_blocks
+
+_FLOOR = 0.02  # smallest rms deviation, in prior sds, that shifts are compared with: pairs do not tell smaller ones
+STEPS = PREPARING, DRAWING, MOVING = "preparing the solves", "drawing deviations", "moving the mean"
+
+
+@program()
+def _recentred(problem, mean, diagonal, block):
+    """The mean in a chart with its origin there and the best powers, that chart, and the metric's diagonal in it."""
+    names = global_sites(problem.static.latent)
+    inner = sub_blocks(jnp.linalg.inv(block), {name: problem.static.latent[name] for name in names})
+    standard, logs = problem.located(mean)
+    chart, diagonal = {}, dict(diagonal)
+    for name, at in problem.chart.items():
+        site = problem.static.scaled[name]
+        if "basis" in at:
+            chart[name] = {**site.turned(inner[name]), "origin": logs[name]}
+            continue
+        squeezed = site.latent(at, logs[name], jnp.ones(site.shape, mean[name].dtype))
+        diagonal[name] = 1 + (diagonal[name] - 1) / squeezed**2
+        chart[name] = {**at, "power": site.power(at, diagonal[name]), "origin": logs[name]}
+    return standard, chart, diagonal
+
+
+@program()
+def _half_way(old, new):
+    return jax.tree.map(lambda a, b: 0.5 * (a + b), old, new)
+
+
+def _is_there(tree) -> bool:
+    """Whether all arrays of a step's result have been computed."""
+    arrays: list[Any] = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
+    try:
+        return all(array.is_ready() for array in arrays)
+    except RuntimeError:  # they were, and their memory has been used again since
+        return True
+
+
+class KrylovRounds(Rounds):
+    """Draws by conjugate gradients, from the Fisher metric at the mean."""
+
+    _results: list[Any] = []  # of the steps of the round that is under way
+
+    @property
+    def step(self) -> str:
+        """The step of the round whose result is not there yet; asking does not disturb the device."""
+        results = list(self._results)
+        waiting = (i for i, tree in enumerate(results) if not _is_there(tree))
+        return STEPS[min(next(waiting, len(results)), len(STEPS) - 1)]
+
+    def start(self, keys: Keys) -> State:
+        """The median of the prior, with room for deviations."""
+        mean = self.problem.latent_zeros()
+        pairs = self.who.sampler.paired(empty_room(self.problem, self.budget.most))
+        return State(mean, pairs, self._start_chart(mean, global_sites(self.problem.latent)))
+
+    def approximation(self, settings: Settings | None, final: bool) -> KrylovGaussian | StoredDraws:
+        """The Gaussian with the metric at the mean."""
+        state = self.state
+        if not self.who.sampler.draws:
+            return StoredDraws.point(state.mean)
+        information = self._information(state, settings) if final and settings else state.information
+        thorough = settings is not None and settings.thorough
+        fixed = state.chart, self.who.sampler, self.who.drawn
+        return KrylovGaussian(state.mean, *fixed, information or {}, thorough)
+
+    def _round(self, keys, settings, shrink):
+        state, self._results = self.state, []
+        # A round that is tried again has too large deviations in the state already, and what these told.
+        information = self._information(state, settings) if shrink == 1 else state.information
+        problem = self.problem.in_chart(state.chart)
+        given = information or {}
+        curvature = KrylovCurvature(problem, state.mean, self.who.drawn, number(settings.beta), given)
+        state, curvature = self._preconditioned(state, curvature, settings)
+        self._results.append(curvature.preconditioner)
+        known = 0 if settings.fresh or shrink != 1 else state.count
+        if settings.pairs < state.count:  # what does not count is zero
+            known, room = 0, empty_room(self.problem, self.budget.most)
+        else:
+            room = state.pairs.first
+        self.state = self.state._replace(pairs=None, count=0)  # new deviations take their memory, one after another
+        stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
+        what = Drawing(known, settings.pairs, stop)
+        keys = keys._replace(count=self.budget.most)  # always as many, so that nothing is compiled anew for more pairs
+        sampler = self.who.sampler
+        if sampler.draws:
+            room, reports, squares = drawn_into(curvature, room, keys, what, coupled=sampler.coupled)
+        else:
+            reports, squares = [], []
+        pairs = sampler.paired(room)
+        if shrink != 1:
+            pairs = pairs.map(lambda stack: _tree.scale(shrink, stack))
+        self._results.append(pairs)
+        has_change = 0 < known == settings.pairs  # else other keys: nothing to compare with
+        # Until the mean has moved, the fit stands at the mean from before the round, with what was drawn there.
+        fixed = {"information": information, "preconditioner": curvature.preconditioner, "count": settings.pairs}
+        state = self.state = state._replace(pairs=pairs, **fixed)
+        mean, moved, _ = self._minimized(replace(curvature, free=self.who.moving), pairs, settings)
+        if self.compiled.rehearses:
+            return None
+        moved, squares = jax.device_get((moved, squares))
+        spread, changes = (
+            {name: shrink**2 * sum(part[i][name] for part in squares) / settings.pairs for name in state.mean}
+            for i in range(2)
+        )
+        measured = measured_by(moved, Squares(spread, changes), settings.pairs, _FLOOR)
+        if not has_change:
+            measured = measured._replace(change=None)
+        if not settings.measure_noise or settings.pairs == 1:
+            measured = measured._replace(noise=None)
+        return state._replace(mean=mean), moved, measured, reports
+
+    def _preconditioned(self, state: State, curvature: KrylovCurvature, settings: Settings) -> Any:
+        """The state in the best chart, and the curvature there with an approximate inverse."""
+        if not settings.precondition:
+            return state, curvature
+        if settings.recycle and state.preconditioner is not None:
+            return state, replace(curvature, preconditioner=state.preconditioner)
+        diagonal = estimated_diagonal(curvature, settings.probes)
+        if settings.centre and state.chart and state.block is not None:
+            found = self.compiled.call(_recentred, curvature.problem, state.mean, diagonal, state.block)
+            mean, chart, diagonal = found
+            state = state._replace(mean=mean, chart=chart)
+            curvature = replace(curvature, problem=self.problem.in_chart(chart), mean=mean)
+        curvature, block = preconditioned(curvature, diagonal, settings.thorough)
+        return state._replace(block=block), curvature
+
+    def _information(self, state: State, settings: Settings) -> Any:
+        """Information of data averaged over the last samples, or None for that at the mean."""
+        if not settings.spread or not self.who.sampler.draws:
+            return None
+        if state.pairs is None:  # interrupted while others take their place
+            return state.information
+        curvature = KrylovCurvature(self.problem.in_chart(state.chart), state.mean, self.who.drawn)
+        new = with_information(curvature, state.pairs, max(min(state.count, settings.spread), 1))
+        # Half way only: more variance may mean more information, which means less variance, and so on for ever.
+        return self.compiled.call(_half_way, state.information, new) if state.information else new

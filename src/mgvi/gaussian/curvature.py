@@ -1,0 +1,94 @@
+"""What a curvature can do: a precision at a mean of a problem.
+
+A problem and a mean in its chart come in; solutions, draws and blocks of the precision go out.
+It must not know why they are asked for.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+from mgvi.linalg import Stop
+from mgvi.pairs import Pairs
+from mgvi.problem import Latent, Problem
+
+
+class Keys(NamedTuple):
+    """Names of random numbers: those of the same seed, stream and place are the same, however many there are."""
+
+    seed: int
+    stream: int
+    count: int
+
+
+class Curvature(Protocol):
+    """The precision of a Gaussian at a mean.
+
+    `DenseCurvature` keeps a matrix, `KrylovCurvature` multiplies. Both are pytrees, so that they can be arguments of
+    compiled programs; what a program makes of them is told by `inside`.
+    """
+
+    problem: Problem
+    mean: Latent
+    free: dict[str, Any]  # 1 for each site that varies, 0 for each that does not
+    beta: Any  # power of the likelihood
+
+    def draw(self, keys: Keys, stop: Stop, coupled: bool) -> tuple[Any, Any]:
+        """Deviations with the inverse of this precision as covariance, one for each key, and a report."""
+        ...
+
+    def block(self) -> dict[str, Any]:
+        """The precision of the few global latents, for the chart: a block for each site."""
+        ...
+
+    def inside(self) -> "Inside":
+        """What a compiled program that moves the mean works with."""
+        ...
+
+
+class Inside(Protocol):
+    """A curvature within a compiled program; points are trees, or vectors if that makes for a smaller program."""
+
+    problem: Problem
+    mean: Any
+    free: Any
+    beta: Any
+    uses_information: bool  # of the data, averaged over the samples, in solves
+
+    def solve(self, at: Any, information: Any, b: Any, stop: Stop, damping: Any) -> tuple[Any, Any]:
+        """(M + damping)^-1 b at a point, where the data have that information, and the iterations that it took."""
+        ...
+
+    def nothing_seen(self, pairs: Pairs) -> Any:
+        """What is kept of the gradients of pairs, before the first."""
+        ...
+
+    def seen(self, so_far: Any, gradients: Any, first: Any) -> Any:
+        """What is kept of the gradients of pairs, with those of some more, the first of which has that number."""
+        ...
+
+    def all_seen(self, seen: Any, gradient: Any, count: Any) -> Any:
+        """What is kept of the gradients of all pairs, given their average."""
+        ...
+
+    def scatter(self, seen: Any, count: Any) -> tuple[dict[str, Any], Any]:
+        """Mean square, by site, of where a pair alone would move the mean, from where all of them do.
+
+        Divided by the number of pairs less one, it is the squared Monte Carlo error of the mean. Also those moves, if
+        all gradients are kept.
+        """
+        ...
+
+    def longest(self, step: Any) -> Any:
+        """The longest part of a step that is worth a try, at most 1."""
+        ...
+
+    def tree(self, x: Any) -> Latent:
+        """A point as the problem takes it."""
+        ...
+
+    def pack(self, stack: Any) -> Any:
+        """A stack of trees in the form of points."""
+        ...
+
+    def outside(self, x: Any) -> Latent:
+        """A point as those outside of the program take it."""
+        ...
