@@ -45,7 +45,7 @@ unit: $(STAMP)  ## the fast tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests
 
 doctest: $(STAMP)  ## the examples in docstrings and in the README
-	$(BIN)/python -m pytest --doctest-modules src/mgvi
+	$(BIN)/python -m pytest --doctest-modules src/mgvi experiments/datasets
 	$(BIN)/python -m pytest --doctest-glob=README.md README.md
 
 # Exit status 5 of pytest: there is no slow test.

@@ -20,6 +20,7 @@ import numpyro
 import numpyro.distributions as dist
 
 import mgvi
+from experiments.datasets import checkerboard
 from mgvi.fields import Grid, SquaredExponential, StationaryField, smooth_spectrum, spectrum_axis
 
 Latent = dict[str, Any]
@@ -116,7 +117,7 @@ def classification(size: int, seed: int = 1) -> Case:
     Judged are the rates there.
     """
     sd, slope, bend, nodes = (1.0, 0.5), (-3.0, 0.5), 1.0, 65
-    board = mgvi.datasets.checkerboard(seed, size, sd=sd[0], slope=slope[0], bend=bend)
+    board = checkerboard(seed, size, sd=sd[0], slope=slope[0], bend=bend)
     grid = Grid((size, size), spacing=1 / size)
     black = np.flatnonzero(~board.white)
 

@@ -3,7 +3,7 @@
 3604 trees in a plot of 1000 by 500 metres are counted in cells of 10 metres: a log-Gaussian Cox process, whose log
 density is a level, two coefficients times elevation and steepness of the ground, and a field whose power spectrum is
 learned. The program paints trees, density and its uncertainty to `out/bei_trees.png`. It reads
-`mgvi.datasets.bei_trees()`.
+`experiments.datasets.bei_trees()`.
 """
 
 import sys
@@ -17,8 +17,10 @@ import numpyro
 import numpyro.distributions as dist
 
 import mgvi
-from mgvi import datasets
 from mgvi.fields import Grid, StationaryField, smooth_spectrum, spectrum_axis
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+from experiments import datasets
 
 CELL = 10.0  # metres
 SEED = 1

@@ -2,7 +2,7 @@
 
 Weekly concentrations on Mauna Loa, with 59 weeks missing, are a parabola, four harmonics of the year and a field whose
 power spectrum is learned, with noise of unknown strength. The program fits all of them together and paints data,
-components and spectrum to `out/co2.png`. It reads `mgvi.datasets.co2()`.
+components and spectrum to `out/co2.png`. It reads `experiments.datasets.co2()`.
 """
 
 import sys
@@ -16,8 +16,10 @@ import numpyro
 import numpyro.distributions as dist
 
 import mgvi
-from mgvi import datasets
 from mgvi.fields import Grid, StationaryField, select, smooth_spectrum, spectrum_axis
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+from experiments import datasets
 
 HARMONICS = 4  # of the year
 SEED = 1

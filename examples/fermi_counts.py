@@ -3,7 +3,7 @@
 Photons above 10 GeV, counted by Fermi-LAT and binned here in 100 by 200 pixels of 0.2 degrees, are Poisson
 numbers with a rate of exposure times intensity; the log intensity is a level and a field whose power spectrum is
 learned. The program paints counts, intensity and its uncertainty to `out/fermi_counts.png`. It reads
-`mgvi.datasets.fermi_counts()`.
+`experiments.datasets.fermi_counts()`.
 """
 
 import dataclasses
@@ -18,8 +18,10 @@ import numpyro
 import numpyro.distributions as dist
 
 import mgvi
-from mgvi import datasets
 from mgvi.fields import Grid, StationaryField, smooth_spectrum, spectrum_axis
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+from experiments import datasets
 
 PIXEL = 0.2  # degrees
 UNIT = 1e-6  # of the intensity, in photons / (cm^2 s sr), which makes it of order 1

@@ -3,7 +3,7 @@
 A map of 200 by 100 pixels says where heather grows. Its pixels are Bernoulli numbers whose log odds are a level and a
 field with a learned power spectrum. Its sd is held fixed: a map without noise says no more of it than that it is large.
 A block of pixels is hidden from the fit and predicted. The program paints map, probability and uncertainty to
-`out/heather.png`. It reads `mgvi.datasets.heather()`.
+`out/heather.png`. It reads `experiments.datasets.heather()`.
 """
 
 import sys
@@ -18,8 +18,10 @@ import numpyro.distributions as dist
 from matplotlib.patches import Rectangle
 
 import mgvi
-from mgvi import datasets
 from mgvi.fields import Grid, StationaryField, select, smooth_spectrum, spectrum_axis
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+from experiments import datasets
 
 PIXEL = 0.1  # metres
 HIDDEN = (slice(120, 150), slice(35, 65))

@@ -3,9 +3,9 @@
 A simulated map of 300 by 500 pixels is seen through a real cloud mask. The model is a linear trend, a field with a
 learned power spectrum, and noise of unknown size; the prior of the trend has half the sd of the data, as most of their
 variance is the field's, and the spectrum may depart far from a power law, as one that levels off at long waves does.
-The program predicts the hidden pixels, compares them with the truth and paints both to
-`out/modis.png`. It takes some minutes, reads `mgvi.datasets.modis()` and runs in double precision: there are a hundred
-thousand data for every global parameter.
+The program predicts the hidden pixels, compares them with the truth and paints both to `out/modis.png`. It takes some
+minutes and runs in double precision: there are a hundred thousand data for every global parameter. It reads
+`experiments.datasets.modis()`.
 """
 
 import math
@@ -23,8 +23,10 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 import mgvi
-from mgvi import datasets
 from mgvi.fields import Grid, StationaryField, select, smooth_spectrum
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+from experiments import datasets
 
 SEED = 1
 PICTURE = Path("out") / "modis.png"

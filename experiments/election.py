@@ -21,6 +21,7 @@ import numpyro.distributions as dist
 import mgvi
 from experiments import _common
 from experiments._common import COLOURS, LABELS
+from experiments.datasets import election_polls
 from mgvi.diagnostics import compare, rms
 
 METHODS = ("mgvi", "map", "laplace", "advi_meanfield", "advi_fullrank", "linear_response", "nuts")
@@ -74,7 +75,7 @@ def run(
 
 def polls(every: int) -> dict[str, np.ndarray]:
     """Rows with an outcome, or every so many of them."""
-    table = mgvi.datasets.election_polls().polls
+    table = election_polls().polls
     rows = np.flatnonzero(~np.isnan(table["y"]))[::every]
     data = {name: table[name][rows].astype(int) for name in ("female", "black", "state")}
     return {**data, "state": data["state"] - 1, "bush": table["y"][rows].astype(int)}

@@ -21,6 +21,7 @@ import numpyro.distributions as dist
 import mgvi
 from experiments import _common
 from experiments._common import LABELS
+from experiments.datasets import election_polls
 from mgvi.diagnostics import Trace, predictive_log_likelihood
 
 METHODS = ("mgvi", "advi_meanfield", "map", "laplace")
@@ -70,7 +71,7 @@ def run(
 
 def polls(every: int) -> dict[str, np.ndarray]:
     """Rows with an outcome, or every so many of them, with what is known of their states; indices start at 0."""
-    found = mgvi.datasets.election_polls()
+    found = election_polls()
     if found.states is None:
         raise mgvi.FileError(
             "the full model needs election88/states.csv (region and v_prev of the states), which the original file of "

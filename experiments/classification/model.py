@@ -15,7 +15,7 @@ import numpyro
 import numpyro.distributions as dist
 
 import mgvi
-from mgvi.datasets import Checkerboard, checkerboard
+from experiments.datasets import Checkerboard, checkerboard
 from mgvi.diagnostics import average_significance, rms
 from mgvi.fields import Grid, StationaryField, smooth_spectrum, spectrum_axis
 

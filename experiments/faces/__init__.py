@@ -5,9 +5,9 @@ It must not know how any method works.
 
 The paper's set-up: all 1965 frames of 28 x 20 pixels, ten components, a tenth of the pixels held out, and the lower
 half of one frame. The smaller size has fewer frames and limits, so that it takes less than a minute. The frames come
-from `mgvi.datasets.frey_faces`; as they may not be passed on, the data that are written are masks and indices only.
-`mgvi` has the automatic schedule, `mgvi_paper` that of the paper: 10 natural-gradient steps, 50 conjugate gradient
-steps rising to 200; it runs at the small size if asked for.
+from `experiments.datasets.frey_faces`; as they may not be passed on, only masks and indices are written. `mgvi` has
+the automatic schedule, `mgvi_paper` that of the paper: 10 natural-gradient steps, 50 conjugate gradient steps rising to
+200; it runs at the small size if asked for.
 """
 
 import math

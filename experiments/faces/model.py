@@ -14,7 +14,7 @@ import numpyro
 import numpyro.distributions as dist
 
 import mgvi
-from mgvi.datasets import frey_faces
+from experiments.datasets import frey_faces
 from mgvi.diagnostics import Predictive, predictive_log_likelihood
 
 SHAPE = (28, 20)

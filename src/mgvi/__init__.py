@@ -17,7 +17,7 @@ from mgvi.problem import FisherMetric, Problem
 from mgvi.status import Status
 
 if TYPE_CHECKING:
-    from mgvi import baselines, datasets, diagnostics, fields, samplers
+    from mgvi import baselines, diagnostics, fields, samplers
 
 __all__ = [
     "FileError",
@@ -31,7 +31,6 @@ __all__ = [
     "Status",
     "__version__",
     "baselines",
-    "datasets",
     "diagnostics",
     "distributions",
     "fields",
@@ -43,11 +42,11 @@ __all__ = [
     "samplers",
 ]
 
-_WHEN_USED = ("baselines", "datasets", "diagnostics", "fields", "samplers")  # not every user needs to wait for them
+_LAZY_ROOMS = ("baselines", "diagnostics", "fields", "samplers")  # imported when used: they take time
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WHEN_USED:
+    if name in _LAZY_ROOMS:
         return importlib.import_module(f"mgvi.{name}")
     raise AttributeError(f"module 'mgvi' has no attribute {name!r}")
 

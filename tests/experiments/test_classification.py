@@ -2,9 +2,9 @@ import json
 
 import numpy as np
 import pytest
-from experiments.classification.model import make, metrics
 
 from experiments import classification
+from experiments.classification.model import make, metrics
 
 
 @pytest.fixture(scope="module")

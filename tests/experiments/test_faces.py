@@ -3,9 +3,9 @@ import os
 
 import numpy as np
 import pytest
-from experiments.faces.model import PIXELS, make
 
 from experiments import faces
+from experiments.faces.model import PIXELS, make
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MGVI_DATA_DIR"), reason="needs the folder MGVI_DATA_DIR")
 

@@ -1,9 +1,9 @@
 """The paper's findings on meta-parameters, one by one, on 32 x 32 pixels."""
 
 import pytest
-from experiments.metaparameters.findings import METRICS, findings, summarize
 
 from experiments import metaparameters
+from experiments.metaparameters.findings import METRICS, findings, summarize
 
 FINDINGS = [
     "9 conjugate gradient steps suffice",

@@ -10,10 +10,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from experiments.classification import model as classification
-from mgvi._progress import ticking
 
 import mgvi
+from experiments.classification import model as classification
 from mgvi import _files
 from mgvi.fit import progress as fit_progress
 from mgvi.fit.large_plan import LargePlan

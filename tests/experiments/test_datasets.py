@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 
-from mgvi import datasets
+from experiments import datasets
 from mgvi.errors import FileError
 
 LOADERS = {
@@ -64,7 +64,7 @@ def test_a_folder_without_the_file_is_named(name, nowhere, monkeypatch, tmp_path
 
 @pytest.mark.parametrize("name", ["frey_faces", "election_polls"])
 def test_without_pooch_the_message_says_how_to_install_it(name, nowhere):
-    with pytest.raises(FileError, match=r"pip install 'mgvi\[data\]'"):
+    with pytest.raises(FileError, match=r"pip install pooch"):
         getattr(datasets, name)()
 
 
@@ -134,7 +134,7 @@ def test_weeks_without_a_measurement_are_nan(monkeypatch, tmp_path):
 
 
 def test_the_package_imports_no_reader():
-    code = "import sys, mgvi, mgvi.datasets; print([m for m in ('pooch', 'scipy.io', 'pandas') if m in sys.modules])"
+    code = "import sys, experiments.datasets; print([m for m in ('pooch', 'scipy.io', 'pandas') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

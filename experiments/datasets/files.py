@@ -52,7 +52,7 @@ def fetch(name: str, relative: str, remote: Remote, read: Callable[[Path], Any])
     except ImportError:
         raise FileError(
             f"{name} cannot be had: {_looked(relative)}, and pooch, which downloads {remote.url}, is not installed. "
-            f"{_advice(relative)[:-1]}, or install it: pip install 'mgvi[data]'."
+            f"{_advice(relative)[:-1]}, or install it: pip install pooch."
         ) from None
     try:
         # Without the progress bar pooch needs no further package.

@@ -9,8 +9,8 @@ where the original file is public and its SHA-256 known, downloads it with `pooc
 
 import numpy as np
 
-from mgvi.datasets.containers import BeiTrees, Co2, ElectionPolls, FermiCounts, FreyFaces, Heather, Modis
-from mgvi.datasets.files import (
+from experiments.datasets.containers import BeiTrees, Co2, ElectionPolls, FermiCounts, FreyFaces, Heather, Modis
+from experiments.datasets.files import (
     Remote,
     fetch,
     find,
@@ -47,7 +47,7 @@ def fermi_counts() -> FermiCounts:
 
     Examples
     --------
-    >>> from mgvi import datasets
+    >>> from experiments import datasets
     >>> datasets.fermi_counts().counts.sum()  # doctest: +SKIP
     24803
     """
@@ -70,7 +70,7 @@ def bei_trees() -> BeiTrees:
 
     Examples
     --------
-    >>> from mgvi import datasets
+    >>> from experiments import datasets
     >>> len(datasets.bei_trees().x)  # doctest: +SKIP
     3604
     """
@@ -93,7 +93,7 @@ def heather() -> Heather:
 
     Examples
     --------
-    >>> from mgvi import datasets
+    >>> from experiments import datasets
     >>> datasets.heather().coarse.shape  # doctest: +SKIP
     (200, 100)
     """
@@ -106,7 +106,7 @@ def co2() -> Co2:
 
     Examples
     --------
-    >>> from mgvi import datasets
+    >>> from experiments import datasets
     >>> datasets.co2().ppm[:3]  # doctest: +SKIP
     array([316.1, 317.3, 317.6])
     """
@@ -120,7 +120,7 @@ def modis() -> Modis:
 
     Examples
     --------
-    >>> from mgvi import datasets
+    >>> from experiments import datasets
     >>> datasets.modis().train.shape  # doctest: +SKIP
     (300, 500)
     """
@@ -133,7 +133,7 @@ def frey_faces() -> FreyFaces:
 
     Examples
     --------
-    >>> from mgvi import datasets
+    >>> from experiments import datasets
     >>> datasets.frey_faces().images.shape  # doctest: +SKIP
     (1965, 28, 20)
     """
@@ -149,7 +149,7 @@ def election_polls() -> ElectionPolls:
 
     Examples
     --------
-    >>> from mgvi import datasets
+    >>> from experiments import datasets
     >>> len(datasets.election_polls().polls["y"])  # doctest: +SKIP
     13544
     """

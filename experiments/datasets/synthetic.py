@@ -67,7 +67,7 @@ def lognormal_counts(
 
     Examples
     --------
-    >>> from mgvi import datasets
+    >>> from experiments import datasets
     >>> datasets.lognormal_counts(1).counts.shape
     (128,)
     """
@@ -98,7 +98,7 @@ def checkerboard(
 
     Examples
     --------
-    >>> from mgvi import datasets
+    >>> from experiments import datasets
     >>> board = datasets.checkerboard(1, size=32)
     >>> board.data.shape, int(board.white.sum())
     ((32, 32), 512)
