@@ -7,7 +7,8 @@ Every module has `METHODS`, the names of the methods that it can compare, and
 
     run(*, size="small", seed=1, out, methods=None, progress=True) -> dict
 
-which returns what it writes to `results.json`. `mgvi reproduce NAME` runs one.
+which returns what it writes to `results.json`. `python -m experiments reproduce NAME` runs one, and so
+does `mgvi reproduce NAME` in a clone.
 """
 
 EXPERIMENTS = {

@@ -30,22 +30,6 @@ def broken(x, y):
     numpyro.sample("slope", dist.Normal(0.0, 2.0))
     return x + undefined
 """
-EXPERIMENTS = {
-    "__init__.py": 'EXPERIMENTS = {"coin": "experiments.coin"}\n',
-    "coin.py": '''"""A coin is tossed.
-
-And more.
-"""
-
-METHODS = ("mgvi", "advi")
-
-
-def run(*, size="small", seed=1, out, methods=None, progress=True):
-    print("chatter")
-    (out / "table.md").write_text("| method | heads |\\n|---|---|\\n| mgvi | 0.5 |\\n")
-    return {"size": size, "seed": seed, "methods": methods, "broken": float("nan")}
-''',
-}
 
 
 def call(*words):
@@ -66,22 +50,12 @@ def fails(code, sentence, *words):
 def here(tmp_path, monkeypatch):
     """A folder with a model and data, far from any experiments."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(mgvi, "__file__", str(tmp_path / "a" / "b" / "c.py"))
+    monkeypatch.setattr("mgvi.cli.app._SOURCE", tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     (tmp_path / "lines.py").write_text(MODEL)
     x = np.linspace(0.0, 1.0, 30)
     np.savez(tmp_path / "data.npz", x=x, y=3.0 * x + 0.1 * np.cos(40 * x))
     return tmp_path
-
-
-@pytest.fixture
-def experiments(here):
-    (here / "experiments").mkdir()
-    for name, text in EXPERIMENTS.items():
-        (here / "experiments" / name).write_text(text)
-    yield here
-    for name in [n for n in sys.modules if n.partition(".")[0] == "experiments"]:
-        del sys.modules[name]
 
 
 FIT = ("fit", "lines.py:model", "--data", "data.npz", "--out", "result")
@@ -197,48 +171,31 @@ def test_demo_leaves_files_that_fit_accepts(here):
     assert call(*command, "--max-rounds", 1).exit_code == 3
 
 
-def test_info_is_complete_json(monkeypatch, tmp_path):
-    monkeypatch.setenv("MGVI_DATA_DIR", str(tmp_path))
+def test_info_is_complete_json():
     told = json.loads(call("info", "--json").stdout)
     assert told["mgvi"] == mgvi.__version__
-    assert told["data"] == {"MGVI_DATA_DIR": str(tmp_path), "found": []}
     assert told["devices"]
-    shown = call("info").stdout
-    assert "nothing that mgvi.datasets reads" in shown and "numpyro" in shown
+    assert "compilation cache" in call("info").stdout
 
 
-def test_experiments_are_listed_with_their_first_line(experiments):
-    assert json.loads(call("list", "--json").stdout) == [
-        {"name": "coin", "methods": ["mgvi", "advi"], "what": "A coin is tossed."}
-    ]
-    assert "A coin is tossed." in call("list").stdout
-
-
-def test_an_experiment_without_its_packages_is_listed_with_what_it_needs(experiments):
-    (experiments / "experiments" / "coin.py").write_text("import nowhere_to_be_found\n")
-    told = json.loads(call("list", "--json").stdout)
-    assert "needs the package nowhere_to_be_found" in told[0]["what"]
-    fails(1, "needs the package nowhere_to_be_found", "reproduce", "coin")
-    (experiments / "experiments" / "coin.py").unlink()
-    assert "cannot be imported" in json.loads(call("list", "--json").stdout)[0]["what"]
-
-
-def test_reproduce_prints_the_table_or_pure_json(experiments):
-    shown = call("reproduce", "coin", "--out", "there")
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout == "| method | heads |\n|---|---|\n| mgvi | 0.5 |\n"
-    assert "chatter" in shown.stderr and "written to there: table.md" in shown.stderr
-    told = call("reproduce", "coin", "--size", "paper", "--seed", 7, "--methods", "advi, mgvi", "--json")
-    assert json.loads(told.stdout) == {"size": "paper", "seed": 7, "methods": ["advi", "mgvi"], "broken": None}
-    assert (Path("out") / "coin-paper" / "table.md").is_file()
-
-
-def test_reproduce_refuses_what_it_does_not_know(experiments):
-    fails(2, "there is no experiment 'coni', did you mean 'coin'?", "reproduce", "coni")
-    fails(2, "--size must be small or paper, found 'big'", "reproduce", "coin", "--size", "big")
-    fails(2, "expected some of mgvi, advi, found nuts", "reproduce", "coin", "--methods", "mgvi,nuts")
-    (experiments / "file").write_text("")
-    fails(2, "--out file is a file", "reproduce", "coin", "--out", "file")
+@pytest.mark.parametrize("place", ["current folder", "source"])
+def test_commands_of_experiments_get_all_words(place, here, monkeypatch):
+    package = here / place / "experiments"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "commands.py").write_text("def main(words, program):\n    print(program, *words)\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "experiments"]:
+        monkeypatch.delitem(sys.modules, name)
+    if place == "source":
+        monkeypatch.setattr("mgvi.cli.app._SOURCE", package.parent)
+    else:
+        monkeypatch.chdir(package.parent)
+    try:
+        words = ("reproduce", "coin", "--size", "paper", "-q", "--methods", "advi,mgvi", "--help")
+        assert call(*words).stdout == f"mgvi {' '.join(words)}\n"
+        assert call("list", "--json").stdout == "mgvi list --json\n"
+    finally:
+        del sys.modules["experiments"], sys.modules["experiments.commands"]
 
 
 def test_without_experiments_the_sentence_says_where_they_are(here):

@@ -4,6 +4,7 @@ Words from a terminal come in; calls of the functions that do the work go out, a
 It must not know how anything is done.
 """
 
+import importlib
 import sys
 import traceback
 from pathlib import Path
@@ -13,11 +14,12 @@ import typer
 from typer.core import TyperGroup
 
 from mgvi._version import __version__
-from mgvi.cli import console, demo, experiments, fitting, info
+from mgvi.cli import console, demo, fitting, info
 from mgvi.cli.console import CommandError, Exit
 from mgvi.errors import FileError, FitError, ModelError
 
-_INTERRUPTED = 130  # what shells and typer return after Ctrl-C
+_INTERRUPTED = 130  # exit status of shells and typer after Ctrl-C
+_SOURCE = Path(__file__).resolve().parents[3]  # the clone, if this is an editable install
 
 
 class _Group(TyperGroup):
@@ -145,27 +147,28 @@ def _fit(
     raise typer.Exit(fitting.run(request, as_json=as_json))
 
 
-@app.command("list")
-def _list(as_json: _Json = False):
-    """List the experiments of the paper that can be reproduced."""
-    experiments.show_list(as_json=as_json)
+def _forward(context: typer.Context):
+    """Pass all words on to the package `experiments` of a clone, which has these commands and is not in the wheel."""
+    for folder in (Path.cwd(), _SOURCE):
+        if (folder / "experiments" / "commands.py").is_file():
+            sys.path.insert(0, str(folder))
+            commands = importlib.import_module("experiments.commands")
+            return commands.main([context.info_name, *context.args], program="mgvi")
+    raise CommandError(
+        "the experiments are not here: they are not part of the installed package. Clone the repository, and run this "
+        "command in its folder, which has a folder named experiments."
+    )
 
 
-@app.command("reproduce")
-def _reproduce(
-    name: Annotated[str, typer.Argument(help="One of those that mgvi list shows.")],
-    size: Annotated[str, typer.Option(help="small: under a minute; paper: the published size.")] = "small",
-    seed: _Seed = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for tables and figures; out/NAME-SIZE by default.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Some of its methods, separated by commas; else all.")] = None,
-    quiet: _Quiet = False,
-    as_json: _Json = False,
+for _name, _help in (
+    ("list", "List the experiments of the paper, in a clone of the repository."),
+    ("reproduce", "Run one experiment of the paper, in a clone of the repository: tables and figures."),
 ):
-    """Run one experiment of the paper: tables and figures."""
-    experiments.reproduce(name, size=size, seed=seed, out=out, methods=methods, progress=not quiet, as_json=as_json)
+    _any_words = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(_name, help=_help, context_settings=_any_words)(_forward)
 
 
 @app.command("info")
 def _info(as_json: _Json = False):
-    """Show versions, devices, caches and where data sets are looked for."""
+    """Show versions, devices and the compilation cache."""
     info.show(as_json=as_json)
