@@ -24,23 +24,24 @@ from experiments.datasets import checkerboard
 from mgvi.fields import Grid, SquaredExponential, StationaryField, smooth_spectrum, spectrum_axis
 
 Latent = dict[str, Any]
-_AT_ONCE = 2_000_000  # predicted numbers to a call
+_PREDICTIONS_AT_ONCE = 125_000  # predicted data that are in memory together
 
 
 class Tell(Protocol):
-    """What a contender calls with stacked latent samples, or what makes them, after each round.
+    """What a contender calls after each round, with stacked latent samples or a function that draws them.
 
-    It says whether to stop. Making them off the clock is for contenders that would not make them otherwise.
+    It returns whether to stop. The clock stands still while a function draws samples, which is for contenders whose
+    rounds need none.
     """
 
-    cold: bool  # nobody looks at rounds before the first posterior
-    history: list[dict]  # for our records
-    whole: float | None  # seconds of a run as long as a cold one, if it goes on
+    cold: bool  # the first run of a process, whose rounds are not judged
+    history: list[dict]  # records of `mgvi.fit`
+    whole: float | None  # seconds at which a cold run would have ended, if this one goes on
 
     def __call__(self, xi: Latent | Callable[[], Latent], seconds: float | None = None) -> bool: ...
 
 
-Run = Callable[[int, Tell], None]  # of a contender, with a seed
+Run = Callable[[int, Tell], None]  # a contender's run with a seed
 
 
 class Case(NamedTuple):
@@ -48,13 +49,13 @@ class Case(NamedTuple):
 
     title: str
     double: bool
-    problem: Callable[[], mgvi.Problem]  # as a user writes it
-    latent: dict[str, tuple[int, ...]]  # shapes
+    problem: Callable[[], mgvi.Problem]  # for us: from a NumPyro model as a user writes it
+    latent: dict[str, tuple[int, ...]]  # shape by name
     family: str  # "poisson" with log-rates, "bernoulli" with logits
-    observe: Callable[[Latent], jax.Array]  # what the family has for the data
+    observe: Callable[[Latent], jax.Array]  # log-rates or logits of the data
     data: np.ndarray
-    seen: np.ndarray | None  # data that count, or None for all of them
-    predict: Callable[[Latent], tuple[jax.Array, jax.Array]]  # the same for held-out data; quantities to be judged
+    seen: np.ndarray | None  # mask of the data that are fitted, None for all
+    predict: Callable[[Latent], tuple[jax.Array, jax.Array]]  # the same of the held-out data; judged quantities
     held_out: np.ndarray
     fft: tuple[int, ...] | None = None  # size of the transform that dominates the cost
 
@@ -253,7 +254,7 @@ class Verdict(NamedTuple):
 
 def judge(case: Case) -> Callable[[Latent], Verdict]:
     """A function that judges stacked latent samples."""
-    batch = max(1, _AT_ONCE // case.held_out.size // 16)
+    batch = max(1, _PREDICTIONS_AT_ONCE // case.held_out.size)
 
     @jax.jit
     def look(xi):

@@ -9,15 +9,13 @@ import numpy as np
 from jax import lax
 
 from benchmarks.scaling import classification
+from mgvi import FisherMetric
+from mgvi.problem.density import whitened
 
 
 @partial(jax.jit, static_argnames="count")
 def ours(problem, samples, v, *, count):
     """Products with the metrics at a stack of points, chained so that none can be skipped."""
-    from mgvi.metric import FisherMetric
-
-    from mgvi.problem import whitened
-
     push = jax.linearize(lambda x: jax.vmap(partial(whitened, problem))(x), samples)[1]
     metric = FisherMetric(push, samples)
 

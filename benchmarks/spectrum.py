@@ -16,7 +16,6 @@ import numpyro.distributions as dist
 
 import mgvi
 from mgvi.fields import Grid, StationaryField, select, smooth_spectrum
-from mgvi.problem import Problem
 
 SHAPE = (64, 64)
 DATA_SETS = 20
@@ -51,12 +50,12 @@ def run() -> Iterator[dict]:
         }
 
 
-def measure(truth: dict, i: int, seen: np.ndarray, first: Problem) -> dict:
+def measure(truth: dict, i: int, seen: np.ndarray, first: mgvi.Problem) -> dict:
     """One data set, as other data for a problem that is compiled once."""
     infers_noise = "noise" in first.latent
     noise = float(truth["noise"]) if infers_noise else NOISE
     data = truth["field"][seen] + noise * jax.random.normal(jax.random.key(100 + i), (int(seen.sum()),))
-    problem = Problem({**first.arrays, "data": {"data": data}}, first.static)
+    problem = mgvi.Problem({**first.arrays, "data": {"data": data}}, first.static)
     start = time.perf_counter()
     posterior = mgvi.fit(problem, seed=1, progress=False, samples=128)
     seconds = time.perf_counter() - start

@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 import mgvi
 from mgvi.fields import Grid, StationaryField, smooth_spectrum, spectrum_axis
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the root of the clone, for `experiments`
 from experiments import datasets
 
 CELL = 10.0  # metres

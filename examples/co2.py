@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 import mgvi
 from mgvi.fields import Grid, StationaryField, select, smooth_spectrum, spectrum_axis
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the root of the clone, for `experiments`
 from experiments import datasets
 
 HARMONICS = 4  # of the year

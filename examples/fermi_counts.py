@@ -20,11 +20,11 @@ import numpyro.distributions as dist
 import mgvi
 from mgvi.fields import Grid, StationaryField, smooth_spectrum, spectrum_axis
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the root of the clone, for `experiments`
 from experiments import datasets
 
 PIXEL = 0.2  # degrees
-UNIT = 1e-6  # of the intensity, in photons / (cm^2 s sr), which makes it of order 1
+UNIT = 1e-6  # photons / (cm^2 s sr): unit of the intensity, in which it is of order 1
 SEED = 1
 PICTURE = Path("out") / "fermi_counts.png"
 

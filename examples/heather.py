@@ -20,12 +20,12 @@ from matplotlib.patches import Rectangle
 import mgvi
 from mgvi.fields import Grid, StationaryField, select, smooth_spectrum, spectrum_axis
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the root of the clone, for `experiments`
 from experiments import datasets
 
 PIXEL = 0.1  # metres
 HIDDEN = (slice(120, 150), slice(35, 65))
-EDGE = 3  # pixels: how far into the block its surroundings tell much
+EDGE = 3  # pixels: width of the margin of the hidden block that its surroundings predict well
 SEED = 1
 PICTURE = Path("out") / "heather.png"
 

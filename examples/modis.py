@@ -25,7 +25,7 @@ from scipy.stats import t as student_t
 import mgvi
 from mgvi.fields import Grid, StationaryField, select, smooth_spectrum
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the clone, for the loaders of its data sets
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the root of the clone, for `experiments`
 from experiments import datasets
 
 SEED = 1

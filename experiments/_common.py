@@ -103,7 +103,7 @@ def chosen(methods: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ..
 
 
 def paper_schedule(cg: tuple[int, int], newton: int) -> tuple[mgvi.Stage, ...]:
-    """One pair for 20 rounds, then one more pair and step each round to round 30, with CG from first to last."""
+    """One pair for 20 rounds, one more pair and step a round up to round 30; CG rises from `cg[0]` to `cg[1]`."""
     first, last = cg
     later = (mgvi.Stage(1 + k, first + (last - first) * k // 10, newton + k, 1) for k in range(1, 11))
     return (mgvi.Stage(1, first, newton, 20), *later)
@@ -129,9 +129,9 @@ def infer(
     if warm:
         before = INFER[name](problem, seed=seed, progress=progress, **options)
         compiling = sum(r["compile_seconds"] for r in before.history)
-    # Rounds of MGVI are few, each is judged; steps of others are many.
+    # Every round of MGVI is judged, as there are few; of the many steps of other methods only some are.
     trace = Trace(metrics, samples=trace_samples, **({"ratio": 1.0} if INFER[name] is mgvi.fit else {}))
-    gc.freeze()  # what is there already is not gone through for garbage on the method's time
+    gc.freeze()  # the collector ignores existing objects while the method is timed
     try:
         posterior = INFER[name](problem, seed=seed, progress=progress, callbacks=[trace], **options)
     finally:

@@ -12,7 +12,7 @@ import numpy as np
 from experiments import _common
 from experiments._common import COLOURS, LABELS
 
-_SHOWN = 12  # samples in a panel
+_SAMPLES = 12  # samples in a panel
 
 
 def draw(out: Path, case: Any, posteriors: dict[str, Any], traces: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ def _rates(path, case, posteriors):
         x = _position(case)
         for axis, (name, posterior) in zip(axes.flat, posteriors.items(), strict=False):
             rates = np.exp(posterior.samples["log_rate"])
-            some = rates[np.linspace(0, len(rates) - 1, min(_SHOWN, len(rates))).astype(int)]
+            some = rates[np.linspace(0, len(rates) - 1, min(_SAMPLES, len(rates))).astype(int)]
             if name != "map":
                 axis.plot(x, some.T, color=COLOURS[name], alpha=0.35, lw=0.6)
             axis.plot(x, rates.mean(axis=0), color=COLOURS[name], lw=1.8, label="mean")

@@ -26,8 +26,8 @@ from mgvi.diagnostics import compare, rms
 
 METHODS = ("mgvi", "map", "laplace", "advi_meanfield", "advi_fullrank", "linear_response", "nuts")
 STATES = 51
-TRACED = 2048  # samples for each row of a trace: as many as the result has
-MOMENTS = 40_000  # samples of an approximation for its RMS, so that their number does not show
+TRACE_SAMPLES = 2048  # posterior samples behind each row of a trace; a result has as many
+MOMENT_SAMPLES = 40_000  # for means and sds: enough that the sampling error does not show in the RMS
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"every": 8, "advi_fullrank": {"max_steps": 20_000}, "nuts": {"warmup": 500, "draws": 1000}},
     "paper": {"every": 1, "mgvi": {"warm": True}, "nuts": {"warmup": 1000, "draws": 4000}},
@@ -39,8 +39,8 @@ PUBLISHED = {
     "advi_meanfield": (0.035, 0.014),
     "laplace": (0.13, 0.14),
 }
-PAIRS = (("b0", "b_gender"), ("b0", "b_ethnicity"), ("b_state", "sigma_state"))  # of the scatter plots
-STATE = 8  # the District of Columbia, whose effect is the largest
+PLOTTED_PAIRS = (("b0", "b_gender"), ("b0", "b_ethnicity"), ("b_state", "sigma_state"))  # in scatter plots
+DISTRICT_OF_COLUMBIA = 8  # index of the state with the largest effect
 
 
 def run(
@@ -53,14 +53,14 @@ def run(
     with jax.enable_x64(True):
         problem = mgvi.from_numpyro(model, **{name: jnp.asarray(x) for name, x in data.items()})
         names = _common.chosen(methods, METHODS)
-        for name in sorted(names, key=lambda name: name != "nuts"):  # the reference comes first: it is in the metrics
+        for name in sorted(names, key=lambda name: name != "nuts"):  # NUTS first: the metrics of the others need it
             posteriors[name], traces[name] = _common.infer(
                 name,
                 problem,
                 _metrics(posteriors.get("nuts")),
                 seed=seed,
                 progress=progress,
-                trace_samples=TRACED,
+                trace_samples=TRACE_SAMPLES,
                 **options.get(name, {}),
             )
         posteriors = {name: posteriors[name] for name in names}
@@ -74,7 +74,7 @@ def run(
 
 
 def polls(every: int) -> dict[str, np.ndarray]:
-    """Rows with an outcome, or every so many of them."""
+    """Every `every`-th row that has an outcome."""
     table = election_polls().polls
     rows = np.flatnonzero(~np.isnan(table["y"]))[::every]
     data = {name: table[name][rows].astype(int) for name in ("female", "black", "state")}
@@ -82,7 +82,7 @@ def polls(every: int) -> dict[str, np.ndarray]:
 
 
 def model(female, black, state, bush):
-    """The simple model."""
+    """The simple model: effects of sex, ethnicity and state."""
     b0 = numpyro.sample("b0", dist.Normal(0.0, 1.0))
     gender = numpyro.sample("b_gender", dist.Normal(0.0, 1.0))
     ethnicity = numpyro.sample("b_ethnicity", dist.Normal(0.0, 1.0))
@@ -99,7 +99,7 @@ def _flat(by_site) -> np.ndarray:
 
 
 def _metrics(reference) -> dict[str, Any]:
-    """RMS against NUTS while a method runs; nothing for NUTS itself."""
+    """Traced metrics: RMS against NUTS; none for NUTS itself."""
     if reference is None:
         return {}
     return {
@@ -111,12 +111,12 @@ def _metrics(reference) -> dict[str, Any]:
 def _results(posteriors, seed) -> tuple[list[dict], dict]:
     compared = {}
     for name, posterior in posteriors.items():
-        compared[name] = posterior if name in ("nuts", "map") else posterior.sample(MOMENTS, seed + 1)
+        compared[name] = posterior if name in ("nuts", "map") else posterior.sample(MOMENT_SAMPLES, seed + 1)
         if name == "mgvi":
             try:
-                compared["mgvi_weighted"] = posterior.corrected(seed + 2, MOMENTS // 4)
+                compared["mgvi_weighted"] = posterior.corrected(seed + 2, MOMENT_SAMPLES // 4)
             except ValueError:
-                pass  # the weights are not to be trusted, and the table has no such row
+                pass  # unreliable weights: no such row in the table
     table = compare(compared, posteriors["nuts"]) if "nuts" in posteriors else None
     rows = []
     for name, posterior in compared.items():
@@ -151,22 +151,22 @@ def _figures(out: Path, posteriors, traces) -> None:
 
 
 def _scatter(path, posteriors, reference) -> None:
-    shape = (len(posteriors), len(PAIRS))
+    shape = (len(posteriors), len(PLOTTED_PAIRS))
     with _common.figure(path, *shape, size=(7, 1.9 * shape[0]), sharex="col", sharey="col", squeeze=False) as (_, axes):
         for row, (name, posterior) in zip(axes, posteriors.items(), strict=True):
-            for axis, pair in zip(row, PAIRS, strict=True):
+            for axis, pair in zip(row, PLOTTED_PAIRS, strict=True):
                 for colour, shown in (("#000000", reference), (COLOURS[name], posterior)):
                     x, y = (_column(shown.samples[site]) for site in pair)
                     step = max(1, len(x) // 800)
                     axis.plot(x[::step], y[::step], ".", ms=2.5, alpha=0.5, mec="none", color=colour)
                 axis.set_ylabel(pair[1])
             row[1].set_title(f"{LABELS[name]} (black: NUTS)")
-        for axis, pair in zip(axes[-1], PAIRS, strict=True):
+        for axis, pair in zip(axes[-1], PLOTTED_PAIRS, strict=True):
             axis.set_xlabel("b_state of D.C." if pair[0] == "b_state" else pair[0])
 
 
 def _column(samples: np.ndarray) -> np.ndarray:
-    return samples if samples.ndim == 1 else samples[:, STATE]
+    return samples if samples.ndim == 1 else samples[:, DISTRICT_OF_COLUMBIA]
 
 
 def _against_nuts(path, posteriors, reference) -> None:

@@ -30,10 +30,10 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {"every": 8, "mgvi": {"max_rounds": 30}, "advi_meanfield": {"max_steps": 20_000}},
     "paper": {"every": 1, "mgvi": {"warm": True}},
 }
-HELD_OUT = 0.1
-WEAK = 100.0  # sd of the coefficients' priors, and upper end of the scales'
-TRACED = 256  # samples for each row of a trace
-REACHED = 1e-3  # nats a datum below a level that still count as having reached it: the noise of the samples
+HELD_OUT = 0.1  # share of the rows
+PRIOR_WIDTH = 100.0  # sd of the coefficients' priors and upper end of the scales' uniform priors
+TRACE_SAMPLES = 256  # posterior samples behind each row of a trace
+LEVEL_TOLERANCE = 1e-3  # nats a datum: the sampling noise of a log-likelihood that is compared with a level
 
 
 def run(
@@ -54,7 +54,13 @@ def run(
         }
         for name in _common.chosen(methods, METHODS):
             posteriors[name], traces[name] = _common.infer(
-                name, problem, metrics, seed=seed, progress=progress, trace_samples=TRACED, **options.get(name, {})
+                name,
+                problem,
+                metrics,
+                seed=seed,
+                progress=progress,
+                trace_samples=TRACE_SAMPLES,
+                **options.get(name, {}),
             )
         rows, results = _results(posteriors, traces)
         _common.save_data(out, **data, held_out=hidden, seen=seen)
@@ -70,7 +76,7 @@ def run(
 
 
 def polls(every: int) -> dict[str, np.ndarray]:
-    """Rows with an outcome, or every so many of them, with what is known of their states; indices start at 0."""
+    """Every `every`-th row that has an outcome, with region and earlier vote of its state; indices start at 0."""
     found = election_polls()
     if found.states is None:
         raise mgvi.FileError(
@@ -88,16 +94,16 @@ def polls(every: int) -> dict[str, np.ndarray]:
 
 
 def problem_of(data: dict[str, np.ndarray], rows: np.ndarray) -> mgvi.Problem:
-    """The model with some of the rows."""
+    """The posterior for a subset of the rows."""
     return mgvi.from_numpyro(model, **{name: jnp.asarray(x[rows]) for name, x in data.items()})
 
 
 def model(*, female, black, v_prev, bush, **groups):
-    """The full model."""
-    beta = [numpyro.sample(f"beta{i}", dist.Normal(0.0, WEAK)) for i in range(1, 6)]
+    """The full model; `groups` has the category of each row for every column in `GROUPS`."""
+    beta = [numpyro.sample(f"beta{i}", dist.Normal(0.0, PRIOR_WIDTH)) for i in range(1, 6)]
     logits = beta[0] + beta[1] * black + beta[2] * female + beta[4] * female * black + beta[3] * v_prev
     for name, (column, count) in GROUPS.items():
-        sigma = numpyro.sample(f"sigma_{name}", dist.Uniform(0.0, WEAK))
+        sigma = numpyro.sample(f"sigma_{name}", dist.Uniform(0.0, PRIOR_WIDTH))
         effect = numpyro.sample(name, dist.Normal(0.0, sigma).expand([count]).to_event(1))
         logits = logits + effect[groups[column]]
     numpyro.sample("bush", dist.Bernoulli(logits=logits), obs=bush)
@@ -108,7 +114,7 @@ def _results(posteriors, traces: dict[str, Trace]) -> tuple[list[dict], dict]:
     rows = []
     for name, posterior in posteriors.items():
         trace, ended = traces[name], _common.outcome(posterior)
-        reached = trace.time_to("predictive", level - REACHED)
+        reached = trace.time_to("predictive", level - LEVEL_TOLERANCE)
         rows.append(
             {
                 "method": LABELS[name],
@@ -129,10 +135,11 @@ def _results(posteriors, traces: dict[str, Trace]) -> tuple[list[dict], dict]:
 def _groups(path: Path, posteriors) -> None:
     """Effects of age, education and region, with their standard deviations.
 
-    Each sample's effects are shown without their mean over the categories, which the intercept makes up for.
+    The mean over the categories is subtracted from each sample, as only its sum with the intercept matters.
     """
     shown = {"a": "age", "b": "education", "e": "region"}
-    spread = [name for name in posteriors if name not in ("map", "laplace")]  # Laplace's bars are ten times as long
+    # Laplace's error bars are ten times as long as the others'.
+    spread = [name for name in posteriors if name not in ("map", "laplace")]
     with _common.figure(path, 1, len(shown), size=(7, 2.8), sharey=True) as (canvas, axes):
         for axis, (site, label) in zip(axes, shown.items(), strict=True):
             for i, name in enumerate(spread):

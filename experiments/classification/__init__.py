@@ -19,7 +19,7 @@ from experiments.classification import figures
 from experiments.classification.model import contrast, make, metrics
 
 METHODS = ("mgvi", "mgvi_paper", "advi_meanfield")
-_NEAR = 0.001  # nats a datum: as good as a level
+_LEVEL_TOLERANCE = 0.001  # nats a datum below a level that still count as reaching it
 _PAPER = {"schedule": _common.paper_schedule(cg=(100, 400), newton=3)}
 
 
@@ -69,7 +69,7 @@ def run(
             }
             for name, posterior in posteriors.items()
         },
-        "seconds_to_level": _common.seconds_to_levels(traces, _NEAR),
+        "seconds_to_level": _common.seconds_to_levels(traces, _LEVEL_TOLERANCE),
     }
     _common.save_data(out, **vars(setup.board))
     figures.draw(out, setup, posteriors, traces)

@@ -11,7 +11,7 @@ import numpy as np
 from experiments import _common
 from experiments.classification.model import Setup, wave_numbers
 
-_SHOWN = 12  # samples of the spectrum
+_SAMPLES = 12  # samples of the spectrum in a panel
 _PANELS = {
     "log_likelihood": "log-likelihood of samples\n(nats a datum)",
     "log_likelihood_at_mean": "log-likelihood at mean\n(nats a datum)",
@@ -67,9 +67,9 @@ def draw_spectrum(path: Path, setup: Setup, posteriors) -> None:
     ):
         for axis, (name, posterior) in zip(axes[0], posteriors.items(), strict=True):
             power, colour = posterior.samples["power"], _common.COLOURS[name]
-            axis.loglog(wave, power[:_SHOWN].T, color=colour, lw=0.6, alpha=0.5)
+            axis.loglog(wave, power[:_SAMPLES].T, color=colour, lw=0.6, alpha=0.5)
             mean = np.exp(np.log(power).mean(axis=0))
-            axis.loglog(wave, mean, color=colour, lw=2, label=f"{_common.LABELS[name]}, mean and {_SHOWN} samples")
+            axis.loglog(wave, mean, color=colour, lw=2, label=f"{_common.LABELS[name]}, mean and {_SAMPLES} samples")
             axis.loglog(board.wave, board.power, color=_common.COLOURS["truth"], lw=1.6, ls="--", label="truth")
             axis.set_xlabel("wave number (cycles per side)")
             axis.set_xlim(wave[0], wave[-1])

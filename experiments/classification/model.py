@@ -19,11 +19,11 @@ from experiments.datasets import Checkerboard, checkerboard
 from mgvi.diagnostics import average_significance, rms
 from mgvi.fields import Grid, StationaryField, smooth_spectrum, spectrum_axis
 
-# The paper gives no numbers for these. The truth has spectral features of the size that the prior expects.
-SD = (1.0, 0.5)  # of s: mean and sd of a log-normal prior, in place of the paper's Gaussian offset b of ln(power)
-SLOPE = (-3.0, 0.5)  # a: mean and sd of a normal prior
-BEND = 1.0  # rms of tau
-NODES = 65  # of the spectrum: tau starts at zero and has 64 parameters
+# Priors of the spectrum, for which the paper gives no numbers; the truth is drawn with the same.
+SD = (1.0, 0.5)  # mean and sd of the log-normal prior of s's sd, which replaces the paper's Gaussian offset b
+SLOPE = (-3.0, 0.5)  # mean and sd of the normal prior of the exponent a
+BEND = 1.0  # rms of tau, the departure of ln(power) from a power law
+NODES = 65  # points of the spectrum; tau starts at zero and has 64 parameters
 
 
 class Setup(NamedTuple):
@@ -52,7 +52,7 @@ def model(data, white, grid):
 
 
 def metrics(board: Checkerboard) -> dict[str, Callable[[mgvi.Posterior], float]]:
-    """Figures of merit on the black squares, which no method sees; log-likelihoods are in nats a datum."""
+    """Figures of merit on the black (held-out) squares; log-likelihoods are in nats a datum."""
     functions = {
         "log_likelihood": _of_samples,
         "log_likelihood_at_mean": _at_mean,
@@ -63,7 +63,7 @@ def metrics(board: Checkerboard) -> dict[str, Callable[[mgvi.Posterior], float]]
 
 
 def _of_samples(board, posterior):
-    # The chance of a 0 or a 1, averaged over the samples, is that of the averaged rate.
+    # The probability of a binary datum is linear in the rate: its average over samples is that of the mean rate.
     return _log_likelihood(board, posterior.mean["rate"])
 
 
@@ -74,7 +74,7 @@ def _at_mean(board, posterior):
 def _log_likelihood(board, rate):
     black = ~board.white
     rate = rate[black].astype(float)
-    with np.errstate(divide="ignore"):  # a rate that rounds to 0 or 1 may rule out a datum
+    with np.errstate(divide="ignore"):  # a rate rounded to 0 or 1 may give probability 0
         return float(np.mean(np.log(np.where(board.data[black] == 1, rate, 1 - rate))))
 
 
@@ -85,12 +85,12 @@ def _rms(board, posterior):
 
 def _significance(board, posterior):
     black = ~board.white
-    with np.errstate(divide="ignore", invalid="ignore"):  # too few samples may agree on a rate
+    with np.errstate(divide="ignore", invalid="ignore"):  # few samples may have an sd of 0
         return average_significance(board.rate[black], posterior.mean["rate"][black], posterior.sd["rate"][black])
 
 
 def contrast(board: Checkerboard, posterior: mgvi.Posterior) -> float:
-    """How the checkerboard shows in the uncertainty: mean sd of the rate on black squares over that on white ones."""
+    """Mean sd of the rate on black squares over that on white squares."""
     sd = posterior.sd["rate"]
     return float(sd[~board.white].mean() / sd[board.white].mean())
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from mgvi.errors import FileError
 
-_VARIABLE = "MGVI_DATA_DIR"
-# What readers raise for files that are cut off, garbled or hold something else.
+_VARIABLE = "MGVI_DATA_DIR"  # environment variable that names the data folder
+# Exceptions of readers for files that are truncated, corrupt or of another kind.
 _UNREADABLE = (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 class Remote(NamedTuple):
-    """A public file, as pooch wants it."""
+    """A public file: what pooch needs to download and verify it."""
 
     url: str
     file: str
@@ -38,36 +38,36 @@ def find(relative: str) -> Path | None:
 
 
 def local(name: str, relative: str, read: Callable[[Path], Any]) -> Any:
-    """Read a file of the data folder, or say that it is not there."""
+    """Read a file of the data folder; raise `FileError` if there is none."""
     path = find(relative)
     if path is None:
-        raise FileError(f"{name} cannot be had: {_looked(relative)}. {_advice(relative)}")
+        raise FileError(f"{name} cannot be had: {_found(relative)}. {_advice(relative)}")
     return _read(name, path, read)
 
 
 def fetch(name: str, relative: str, remote: Remote, read: Callable[[Path], Any]) -> Any:
-    """Download a public file, once, and read it."""
+    """Read a public file, which is downloaded the first time."""
     try:
         import pooch
     except ImportError:
         raise FileError(
-            f"{name} cannot be had: {_looked(relative)}, and pooch, which downloads {remote.url}, is not installed. "
+            f"{name} cannot be had: {_found(relative)}, and pooch, which downloads {remote.url}, is not installed. "
             f"{_advice(relative)[:-1]}, or install it: pip install pooch."
         ) from None
     try:
-        # Without the progress bar pooch needs no further package.
+        # The progress bar would need the package tqdm.
         path = pooch.retrieve(
             remote.url, f"sha256:{remote.sha256}", fname=remote.file, path=pooch.os_cache("mgvi"), progressbar=False
         )
     except (OSError, ValueError) as error:  # no network, or a file with another hash
         raise FileError(
-            f"{name} cannot be had: {_looked(relative)}, and the download of {remote.url} failed ({error}). "
+            f"{name} cannot be had: {_found(relative)}, and the download of {remote.url} failed ({error}). "
             f"{_advice(relative)}"
         ) from error
     return _read(name, Path(path), read)
 
 
-def _looked(relative: str) -> str:
+def _found(relative: str) -> str:
     folder = os.environ.get(_VARIABLE)
     return f"{_VARIABLE} is not set" if not folder else f"{_VARIABLE} is {folder!r}, which has no {relative}"
 
@@ -115,12 +115,12 @@ def read_stata(path: Path) -> dict[str, np.ndarray]:
 
 
 def numbers(values) -> np.ndarray:
-    """Numbers from text or numbers; nan for nothing."""
+    """Floats from strings or numbers; nan for an empty string or None."""
     return np.array([np.nan if v is None or v == "" else float(v) for v in values])
 
 
 def typed(table: dict[str, list[str]]) -> dict[str, np.ndarray]:
-    """Columns as integers, as numbers with nan for nothing, or as text: the first that fits."""
+    """Columns converted to the first type that fits: integers, floats (nan for empty cells), text."""
     columns = {}
     for name, values in table.items():
         try:

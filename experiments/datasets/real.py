@@ -23,7 +23,7 @@ from experiments.datasets.files import (
     typed,
 )
 
-_FERMI_ENERGY = 1e4  # MeV, where the counted photons begin and most of them lie
+_EXPOSURE_ENERGY = 1e4  # MeV: the lowest energy of the counted photons, near which most of them are
 
 _FREY = Remote(
     "https://cs.nyu.edu/~roweis/data/frey_rawface.mat",
@@ -53,13 +53,13 @@ def fermi_counts() -> FermiCounts:
     """
     raw = local("the Fermi counts", "fields/fermi_gc_counts.npz", read_arrays)
     glon, glat = raw["glon"], raw["glat"]
-    table = _at_energy(raw["exposure_cm2s"].astype(float), raw["exposure_energy_MeV"].astype(float), _FERMI_ENERGY)
+    table = _at_energy(raw["exposure_cm2s"].astype(float), raw["exposure_energy_MeV"].astype(float), _EXPOSURE_ENERGY)
     return FermiCounts(
         counts=raw["counts"].astype(np.int32),
         exposure=_bilinear(raw["exposure_glat"], raw["exposure_glon"], table, glat, glon),
         glon=glon,
         glat=glat,
-        psf=raw["psf"].astype(float),  # the file has the byte order of FITS
+        psf=raw["psf"].astype(float),  # from the big-endian numbers of FITS to native ones
         psf_energy=raw["psf_energy_MeV"].astype(float),
         psf_angle=raw["psf_theta_deg"].astype(float),
     )
@@ -176,14 +176,14 @@ def _polls(raw, y):
 
 
 def _at_energy(table, energies, energy):
-    """One layer of a table whose first axis is energy: linear in its logarithm."""
+    """A table whose first axis is energy at one energy, interpolated linearly in ln(energy)."""
     position = np.interp(np.log(energy), np.log(energies), np.arange(len(energies)))
     lower = min(int(position), len(energies) - 2)
     return table[lower] + (position - lower) * (table[lower + 1] - table[lower])
 
 
 def _bilinear(y, x, table, new_y, new_x):
-    """A table on axes that may decrease, at new rows and columns; constant beyond its edges."""
+    """Bilinear interpolation of a table, whose axes may decrease, to new axes; constant beyond its edges."""
     y_order, x_order = np.argsort(y), np.argsort(x)
     rows = np.stack([np.interp(new_x, x[x_order], row[x_order]) for row in table])
     return np.stack([np.interp(new_y, y[y_order], column[y_order]) for column in rows.T], axis=1)

@@ -113,10 +113,10 @@ def checkerboard(
     lengths = np.hypot(*np.meshgrid(np.fft.fftfreq(size, 1 / size), np.fft.rfftfreq(size, 1 / size), indexing="ij"))
     modes = np.exp(np.interp(np.log(np.maximum(lengths, 1.0)), np.log(wave), log_power))
     modes[0, 0] = 0.0
-    # A real transform stores the columns between the first and the last once, though they occur twice.
-    twice = np.ones(lengths.shape[1])
-    twice[1 : (size + 1) // 2] = 2.0
-    scale = sd**2 / np.sum(modes * twice)
+    # rfftn stores one column of each conjugate pair; the first and, for even sizes, the last are their own conjugates.
+    multiplicity = np.ones(lengths.shape[1])
+    multiplicity[1 : (size + 1) // 2] = 2.0
+    scale = sd**2 / np.sum(modes * multiplicity)
     rate = 0.5 * (1 + np.tanh(_field(rng, (size, size), scale * modes)))
     white = (np.indices((size, size)) // (size // squares)).sum(axis=0) % 2 == 0
     data = (rng.random((size, size)) < rate).astype(np.int32)
@@ -130,7 +130,7 @@ def _field(rng, shape, power):
 
 
 def _integrated_wiener(rng, nodes):
-    """A path that starts and ends at zero, with an rms of 1."""
+    """An integrated Wiener process minus the line through its ends, scaled to an rms of 1."""
     path = np.cumsum(np.cumsum(rng.normal(size=nodes)))
     path -= np.linspace(path[0], path[-1], nodes)
     return path / np.sqrt(np.mean(path**2))

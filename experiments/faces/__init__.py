@@ -20,7 +20,7 @@ from experiments.faces import figures
 from experiments.faces.model import contrast, make, metrics
 
 METHODS = ("mgvi", "mgvi_paper", "advi_meanfield")
-_NEAR = 0.01  # nats a pixel: as good as a level
+_LEVEL_TOLERANCE = 0.01  # nats a pixel below a level that still count as reaching it
 _PAPER = {"schedule": _common.paper_schedule(cg=(50, 200), newton=10)}
 
 
@@ -71,7 +71,7 @@ def run(
             }
             for name, posterior in posteriors.items()
         },
-        "seconds_to_level": _common.seconds_to_levels(traces, _NEAR),
+        "seconds_to_level": _common.seconds_to_levels(traces, _LEVEL_TOLERANCE),
     }
     _common.save_data(out, seen=setup.seen, frame=setup.frame)
     figures.draw(out, setup, posteriors, traces)

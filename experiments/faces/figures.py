@@ -11,7 +11,7 @@ import numpy as np
 from experiments import _common
 from experiments.faces.model import SHAPE, Setup, frame_rates
 
-_SHOWN = 3.0  # nats a pixel below the best that the figure of the likelihood reaches down to
+_LIKELIHOOD_RANGE = 3.0  # nats a pixel between the best value and the lower end of the axis
 
 
 def draw(out: Path, setup: Setup, posteriors, traces) -> None:
@@ -40,7 +40,7 @@ def draw_likelihood(path: Path, traces) -> None:
                     ms=3,
                     label=f"{_common.LABELS[name]}, {label}",
                 )
-        axes.set_ylim(best - _SHOWN, best + 0.1 * _SHOWN)
+        axes.set_ylim(best - _LIKELIHOOD_RANGE, best + 0.1 * _LIKELIHOOD_RANGE)
         axes.set_xlabel("time without compilation (s)")
         axes.set_ylabel("predictive log-likelihood (nats a pixel)")
         axes.legend(loc="lower right")

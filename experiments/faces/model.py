@@ -19,7 +19,7 @@ from mgvi.diagnostics import Predictive, predictive_log_likelihood
 
 SHAPE = (28, 20)
 PIXELS = SHAPE[0] * SHAPE[1]
-MASKED = 0.1  # share of all pixels that are held out at random
+MASKED_SHARE = 0.1  # share of all pixels that are held out at random
 
 
 class Setup(NamedTuple):
@@ -37,12 +37,12 @@ def make(frames: int, components: int, seed: int) -> Setup:
     video = frey_faces().images
     index = np.linspace(0, len(video) - 1, frames).round().astype(int)
     images = video[index].reshape(frames, PIXELS).astype(np.int32)
-    masked = np.random.default_rng(seed).random(images.shape) < MASKED
+    masked = np.random.default_rng(seed).random(images.shape) < MASKED_SHARE
     frame = frames // 2
     lower = np.arange(PIXELS) >= PIXELS // 2
     seen = ~masked
     seen[frame] &= ~lower
-    # The half frame is for looking at: like the paper's, the predictive likelihood is that of the random pixels.
+    # As in the paper, the predictive likelihood is that of the random pixels; the half frame is for the figures.
     rows, columns = np.nonzero(masked)
     return Setup(
         problem=mgvi.from_numpyro(model, jnp.asarray(images), jnp.asarray(seen), components),
@@ -83,7 +83,7 @@ def held_out_model(values, rows, columns, frames, components):
 def metrics(held_out: mgvi.Problem) -> dict[str, Callable[[mgvi.Posterior], float]]:
     """Log-likelihood of the held-out pixels, in nats a pixel: of the samples and at the latent mean."""
 
-    @lru_cache(maxsize=1)  # all metrics of a posterior are asked for in turn
+    @lru_cache(maxsize=1)  # the metrics of one posterior are computed one after another
     def predictive(posterior: mgvi.Posterior) -> Predictive:
         return predictive_log_likelihood(posterior, held_out)
 
@@ -101,7 +101,7 @@ def frame_rates(posterior: mgvi.Posterior, frame: int) -> np.ndarray:
 
 
 def contrast(setup: Setup, posterior: mgvi.Posterior) -> float:
-    """How the mask shows: mean sd of the hidden half of the frame over that of the same pixels of the next frame."""
+    """Mean sd of the hidden half frame over that of the same pixels in the frame before, which are mostly seen."""
     lower = np.arange(PIXELS) >= PIXELS // 2
     hidden, shown = (
         frame_rates(posterior, frame)[:, lower].std(axis=0).mean() for frame in (setup.frame, setup.frame - 1)

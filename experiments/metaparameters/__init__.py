@@ -54,7 +54,7 @@ class Size(NamedTuple):
         }
 
 
-# Each number of samples is compiled anew, which takes most of the time of the small size; so there are fewer of them.
+# Each number of samples needs its own compilation, most of the time at the small size: it has fewer of them.
 SIZES = {"small": Size(32, squares=8, samples=(2, 4, 16), pairs=(1, 4)), "paper": Size(128)}
 
 
@@ -74,7 +74,7 @@ def run(
     sweeps: dict[str, dict[int, dict[str, Any]]] = {}
     for name, settings in size.settings().items():
         for value, setting in settings.items():
-            if setting not in done:  # the default is part of two sweeps
+            if setting not in done:  # the default setting is part of several sweeps
                 done[setting] = follow(setup, setting, size.rounds, seed)
                 if progress:
                     print(f"{name} {value}: {done[setting]['seconds']:.1f} s", file=sys.stderr, flush=True)
@@ -97,12 +97,12 @@ def follow(setup: Setup, setting: Setting, rounds: int, seed: int) -> dict[str, 
     """What MGVI does with one setting: metrics after every round, and their summary over the last ones."""
     trace = Trace(metrics(setup.board), ratio=1.0)
     stage = Stage(pairs=setting.samples, cg=setting.cg, newton=setting.newton, rounds=rounds)
-    # Each sample has its own conjugate gradients, as in the paper.
+    # Not coupled: every sample has its own conjugate gradient solve, as in the paper.
     sampler = MGVI(antithetic=setting.antithetic, coupled=False)
     broke_down = False
     try:
         fit(setup.problem, seed=seed, schedule=[stage], sampler=sampler, samples=2, callbacks=[trace], progress=False)
-    except FitError:  # too few samples may run away
+    except FitError:  # with too few samples the mean may diverge
         broke_down = True
     return {**summarize(trace.rows, rounds), "broke_down": broke_down, "trace": trace.rows}
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from experiments._common import CALIBRATED
 
-EARLY = 2  # rounds
+EARLY = 2  # rounds after which the early RMS is taken
 METRICS = ("log_likelihood", "log_likelihood_at_mean", "rms", "average_significance")
-_SAME = 0.005  # nats a datum that are no difference
-_FAILED = 0.02  # nats a datum that are a failure
+_EQUAL_WITHIN = 0.005  # nats a datum: smaller differences do not count
+_FAILURE_GAP = 0.02  # nats a datum: a setting that is worse by more has failed
 
 
 def summarize(rows: list[dict[str, float]], rounds: int) -> dict[str, float]:
@@ -44,7 +44,7 @@ def _on_conjugate_gradients(cg):
     return [
         _claim(
             "9 conjugate gradient steps suffice",
-            nine >= most - _SAME,
+            nine >= most - _EQUAL_WITHIN,
             f"log-likelihood with 9 steps {nine:.4f}, with {max(cg)} {most:.4f}",
         ),
         _claim(
@@ -93,7 +93,7 @@ def _on_samples(samples):
     return [
         _claim(
             f"{n} independent samples fail",
-            samples[n]["broke_down"] or not samples[n]["log_likelihood"] > plateau - _FAILED,
+            samples[n]["broke_down"] or not samples[n]["log_likelihood"] > plateau - _FAILURE_GAP,
             f"log-likelihood with {n} samples {_level(samples[n])}, with {max(samples)} {plateau:.4f}",
         )
         for n in (2, 4)
@@ -106,7 +106,7 @@ def _on_pairs(pairs, samples):
     return [
         _claim(
             "one antithetic pair is far more robust than two independent samples",
-            works and (two["broke_down"] or one["log_likelihood"] > two["log_likelihood"] + _FAILED),
+            works and (two["broke_down"] or one["log_likelihood"] > two["log_likelihood"] + _FAILURE_GAP),
             f"log-likelihood with one pair {_level(one)}, with two samples {_level(two)}",
         ),
         _claim(

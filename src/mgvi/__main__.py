@@ -1,6 +1,6 @@
 """`python -m mgvi` is the command `mgvi`.
 
-Words from a terminal come in; see `mgvi.cli`.
+Command-line arguments come in and go to `mgvi.cli.main`.
 Nothing here knows what they mean.
 """
 

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.skipif("MGVI_DATA_DIR" not in os.environ, reason="MGVI_
 
 @pytest.mark.filterwarnings("ignore::mgvi.MgviWarning")
 def test_mgvi_is_closer_to_nuts_than_mean_field_and_laplace(tmp_path, monkeypatch):
-    monkeypatch.setattr(election, "TRACED", 64)
-    monkeypatch.setattr(election, "MOMENTS", 10_000)
+    monkeypatch.setattr(election, "TRACE_SAMPLES", 64)
+    monkeypatch.setattr(election, "MOMENT_SAMPLES", 10_000)
     monkeypatch.setitem(election.SIZES["small"], "nuts", {"warmup": 300, "draws": 500})
     methods = ["mgvi", "laplace", "advi_meanfield", "nuts"]
     results = election.run(size="small", out=tmp_path, methods=methods, progress=False)

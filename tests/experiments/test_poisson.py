@@ -15,8 +15,8 @@ QUICK = ("mgvi", "laplace", "advi_meanfield", "nuts")
 def result(tmp_path_factory):
     out = tmp_path_factory.mktemp("poisson")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(poisson, "TRACED", 64)
-        patch.setattr(poisson, "MOMENTS", 10_000)
+        patch.setattr(poisson, "TRACE_SAMPLES", 64)
+        patch.setattr(poisson, "MOMENT_SAMPLES", 10_000)
         patch.setitem(poisson.SIZES["small"], "nuts", {"warmup": 300, "draws": 500})
         return out, poisson.run(size="small", out=out, methods=QUICK, progress=False)
 

@@ -1,7 +1,7 @@
 """The command `mgvi`.
 
-Words from a terminal come in; text or JSON, files and an exit status go out.
-It must not know an algorithm: it calls what a Python user would call.
+Command-line arguments come in; text or JSON, files and an exit status go out.
+It must not know any algorithm: it uses the functions that a Python user has.
 """
 
 import sys

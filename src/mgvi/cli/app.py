@@ -1,7 +1,7 @@
 """The commands and their options.
 
-Words from a terminal come in; calls of the functions that do the work go out, and errors as one line.
-It must not know how anything is done.
+Command-line arguments come in; calls of the functions that do the work go out, and each error as one line.
+It must not know how any command works.
 """
 
 import importlib
@@ -23,7 +23,7 @@ _SOURCE = Path(__file__).resolve().parents[3]  # the clone, if this is an editab
 
 
 class _Group(TyperGroup):
-    """Ends every error with one line on standard error and its exit status."""
+    """Commands whose errors end the process with one line on standard error and an exit status."""
 
     def main(self, args=None, prog_name=None, complete_var=None, standalone_mode=True, **extra) -> Any:
         words = list(sys.argv[1:] if args is None else args)
@@ -40,10 +40,10 @@ class _Group(TyperGroup):
 
 
 def _report(error: Exception) -> int:
-    """Say what went wrong, and how the process ends."""
+    """Print an error as one line and return the exit status for it."""
     if isinstance(error, CommandError):
         message, code = str(error), error.code
-    elif hasattr(error, "format_message"):  # of typer, whatever click it builds on
+    elif hasattr(error, "format_message"):  # a usage error of typer or of the click it builds on
         command = getattr(getattr(error, "ctx", None), "command_path", "mgvi")
         message = f"{error.format_message()} See {command} --help."  # pyright: ignore[reportAttributeAccessIssue]
         code = getattr(error, "exit_code", Exit.USAGE)
@@ -52,7 +52,7 @@ def _report(error: Exception) -> int:
     elif type(error).__name__ == "Abort":
         message, code = "interrupted.", Exit.FAILED
     else:
-        message, code = f"{type(error).__name__}: {error}. With mgvi --traceback ... you see where.", Exit.FAILED
+        message, code = f"{type(error).__name__}: {error}. mgvi --traceback ... shows where.", Exit.FAILED
     console.say(f"mgvi: error: {console.one_line(message)}")
     return int(code)
 
@@ -96,7 +96,7 @@ def _demo(
     seed: _Seed = 1,
     as_json: _Json = False,
 ):
-    """Fit a small model to counts that it makes up, and leave model and data to play with."""
+    """Fit a small model to simulated counts, and leave its model and data as files to start from."""
     raise typer.Exit(demo.demo(out, seed=seed, as_json=as_json))
 
 

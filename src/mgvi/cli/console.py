@@ -1,6 +1,6 @@
-"""What the commands have in common: how they fail, warn and speak to machines.
+"""Output that all commands share: exit statuses, errors, warnings and JSON.
 
-Results and errors come in; lines on standard error, JSON on standard output and exit codes go out.
+Results and messages come in; lines on standard error and JSON on standard output go out.
 It must not know what any command does.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 
 class Exit(IntEnum):
-    """How a command ends."""
+    """Exit status of a command."""
 
     FINE = 0
     FAILED = 1
@@ -26,7 +26,7 @@ class Exit(IntEnum):
 
 
 class CommandError(Exception):
-    """A command cannot do what it was asked to; the message is one sentence or two for the user.
+    """A command cannot do its work; the message is one or two sentences for the user.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ class CommandError(Exception):
 
 
 def usage(message: str) -> CommandError:
-    """The error for a command that was called in a wrong way."""
+    """The error for wrong arguments."""
     return CommandError(message, Exit.USAGE)
 
 
 def say(line: str = "") -> None:
-    """A line for people; standard output belongs to results."""
+    """Print a line on standard error; standard output is for results only."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -57,12 +57,12 @@ def one_line(text: Any) -> str:
 
 
 def print_json(value: Any) -> None:
-    """A value on standard output as strict JSON."""
+    """Print a value on standard output as strict JSON."""
     print(to_json(value))
 
 
 def to_json(value: Any) -> str:
-    """A value as strict JSON: arrays become lists, what is not finite becomes null."""
+    """A value as strict JSON: arrays become lists, numbers that are not finite become null."""
     return json.dumps(_plain(value), indent=1, allow_nan=False, default=str)
 
 
@@ -80,7 +80,7 @@ def _plain(value):
 
 @contextlib.contextmanager
 def only_results_on_stdout() -> Iterator[None]:
-    """Send whatever is printed meanwhile to standard error."""
+    """Redirect standard output to standard error inside the block."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
@@ -93,7 +93,7 @@ def short_warnings() -> Iterator[None]:
         say(f"mgvi: warning: {one_line(message)}")
 
     with warnings.catch_warnings():
-        # A test runner that turns warnings into errors would otherwise hide what a user sees.
+        # Users always see warnings, also where a filter outside turns them into errors, as in the tests.
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = show
         yield

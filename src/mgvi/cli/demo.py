@@ -1,7 +1,7 @@
-"""The command `demo`: a first fit, and files to start one's own from.
+"""The command `demo`: a first fit, with files to start an own model from.
 
-A folder comes in; a model, data, and the result of fitting them there go out.
-It must not know how to fit: it runs what `mgvi fit` runs.
+A folder comes in; a model file, a data file and the result of a fit are written to it.
+It must not know how to fit: it calls the function behind `mgvi fit`.
 """
 
 from pathlib import Path
@@ -26,15 +26,15 @@ def model(time, counts=None):
     rate = numpyro.deterministic("rate", jnp.exp(level + trend * time + swing * jnp.sin(6.0 * time + phase)))
     numpyro.sample("counts", dist.Poisson(rate), obs=counts)
 '''
-_TRUTH = {"level": 2.5, "trend": 0.5, "swing": 0.7, "phase": 0.3}
-_POINTS = 100
+_TRUE_VALUES = {"level": 2.5, "trend": 0.5, "swing": 0.7, "phase": 0.3}
+_TIMES = 100  # number of simulated counts
 
 
 def demo(out: Path, *, seed: int, as_json: bool) -> int:
-    """Write the demo's files, fit them, and tell what to do next."""
+    """Write model and data, fit them, and print the command that fits them again."""
     out.mkdir(parents=True, exist_ok=True)
     model, data = out / "model.py", out / "data.npz"
-    if not model.exists():  # a user may have changed it
+    if not model.exists():  # it may hold the user's changes
         model.write_text(MODEL)
     if not data.exists():
         time, counts = make_data(seed)
@@ -48,14 +48,14 @@ def demo(out: Path, *, seed: int, as_json: bool) -> int:
     )
     code = fitting.run(request, as_json=as_json)
     if code == Exit.FINE:
-        console.say(f"the counts were made with {', '.join(f'{name} {value}' for name, value in _TRUTH.items())}")
+        console.say(f"the counts were made with {', '.join(f'{name} {value}' for name, value in _TRUE_VALUES.items())}")
         console.say(f"\nNow change {model}, and: mgvi fit {model}:model --data {data} --out {out}/result --overwrite")
     return code
 
 
 def make_data(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Counts at regular times, of a rate with a trend and a swing."""
-    t = _TRUTH
-    time = np.linspace(0.0, 2.0, _POINTS)
+    """Times and Poisson counts, drawn from the model of `MODEL` with the values `_TRUE_VALUES`."""
+    t = _TRUE_VALUES
+    time = np.linspace(0.0, 2.0, _TIMES)
     rate = np.exp(t["level"] + t["trend"] * time + t["swing"] * np.sin(6.0 * time + t["phase"]))
     return time, np.random.default_rng(seed).poisson(rate)

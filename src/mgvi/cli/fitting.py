@@ -1,6 +1,6 @@
-"""The command `fit`: a user's model on a user's data, with everything kept in a folder.
+"""The command `fit`: a user's model and data, fitted, with all results in one folder.
 
-A request comes in; a summary, a posterior, a file for ArviZ and checkpoints in a folder, and an exit status, go out.
+A request comes in; a folder with summary, posterior, ArviZ file and checkpoints, and an exit status, go out.
 It must not know where the request came from.
 """
 
@@ -20,18 +20,17 @@ from mgvi.fit import fit
 from mgvi.frontends import from_numpyro
 from mgvi.posterior import Posterior
 
-_CHECKPOINT, _SUMMARY, _TEXT, _POSTERIOR, _ARVIZ = (
-    "checkpoint",
-    "summary.json",
-    "summary.txt",
-    "posterior",
-    "posterior.nc",
-)
+# Names in the output folder.
+_CHECKPOINT = "checkpoint"
+_SUMMARY = "summary.json"
+_TEXT = "summary.txt"
+_POSTERIOR = "posterior"
+_ARVIZ = "posterior.nc"
 
 
 @dataclass
 class Request:
-    """What to fit, and where to put it.
+    """What to fit, and the folder for the results.
 
     Parameters
     ----------
@@ -40,9 +39,9 @@ class Request:
     data : Path, optional
         A .npz file.
     settings : list of str
-        Further arguments, as NAME=VALUE.
+        Further arguments of the model, as NAME=VALUE.
     out : Path
-        The folder for everything.
+        The folder for all results.
     resume, overwrite : bool
         What to do if the folder is not empty.
     options : dict
@@ -62,7 +61,7 @@ class Request:
 
 
 def run(request: Request, *, as_json: bool) -> int:
-    """Fit, write and show; the exit status tells whether the fit converged."""
+    """Fit, write and print the results; return the exit status, which tells whether the fit converged."""
     if importlib.util.find_spec("safetensors") is None:
         raise CommandError("saving needs the package safetensors: pip install 'mgvi[files]'.")
     if request.x64:
@@ -78,7 +77,8 @@ def run(request: Request, *, as_json: bool) -> int:
             posterior = fit(problem, checkpoint=request.out / _CHECKPOINT, **request.options)
             result = _result(request, posterior)
             text = _write(request.out, posterior, result)
-        except KeyboardInterrupt:  # `fit` ends its rounds by itself: this was while samples were drawn or written
+        except KeyboardInterrupt:
+            # `fit` handles an interruption of its rounds: this one came while samples were drawn or files written.
             message = "interrupted before all was written. The same command with --resume goes on after the last round."
             raise CommandError(message, Exit.NOT_CONVERGED) from None
     if as_json:
@@ -88,17 +88,17 @@ def run(request: Request, *, as_json: bool) -> int:
         console.say(f"\nwritten to {request.out}: {', '.join(result['files'])}")
     if posterior.status.ok:
         return Exit.FINE
-    console.say(f"mgvi: the fit ended as {posterior.status.name}. {posterior.status.advice}{_go_on(posterior)}")
+    console.say(f"mgvi: the fit ended as {posterior.status.name}. {posterior.status.advice}{_resume_hint(posterior)}")
     return Exit.NOT_CONVERGED
 
 
-def _go_on(posterior: Posterior) -> str:
-    may_go_on = posterior.status.name in ("TIME_LIMIT", "INTERRUPTED", "ITERATION_LIMIT")
-    return " The same command with --resume goes on from there." if may_go_on else ""
+def _resume_hint(posterior: Posterior) -> str:
+    stopped_early = posterior.status.name in ("TIME_LIMIT", "INTERRUPTED", "ITERATION_LIMIT")
+    return " The same command with --resume goes on from there." if stopped_early else ""
 
 
 def _prepare(request: Request) -> None:
-    """Make the folder ready, or refuse to touch what is in it."""
+    """Create the folder; refuse one that holds results, unless the request says what to do with them."""
     out = request.out
     if out.exists() and not out.is_dir():
         raise usage(f"--out {out} is a file; give a folder.")
@@ -111,7 +111,8 @@ def _prepare(request: Request) -> None:
         raise usage(f"{out} holds {what}. Go on with --resume, start anew with --overwrite, or give another folder.")
     if request.overwrite:
         shutil.rmtree(out / _CHECKPOINT, ignore_errors=True)
-    for name in (_SUMMARY, _TEXT, _ARVIZ):  # of an earlier run: if this one breaks off, they would be taken for its own
+    # If this run breaks off, files of an earlier run would be mistaken for its results.
+    for name in (_SUMMARY, _TEXT, _ARVIZ):
         (out / name).unlink(missing_ok=True)
     out.mkdir(parents=True, exist_ok=True)
 
@@ -146,14 +147,14 @@ def _result(request: Request, posterior: Posterior) -> dict[str, Any]:
 
 
 def _write(out: Path, posterior: Posterior, result: dict[str, Any]) -> str:
-    """Write all files and return the text that is shown."""
+    """Write all files; return the text for the terminal."""
     posterior.save(out / _POSTERIOR)
     files = [_POSTERIOR, *_write_arviz(out / _ARVIZ, posterior), _TEXT, _SUMMARY, _CHECKPOINT]
     result["files"] = files
     cost = f"{result['rounds']} rounds in {result['seconds']:.1f} s, {result['compile_seconds']:.1f} s compiling apart"
     text = f"{posterior.summary()}\n\n{posterior.report()}\n{cost}"
     (out / _TEXT).write_text(text + "\n")
-    (out / _SUMMARY).write_text(console.to_json(result) + "\n")  # last: it marks the run as complete
+    (out / _SUMMARY).write_text(console.to_json(result) + "\n")  # written last, as it marks the run as complete
     return text
 
 
@@ -163,7 +164,7 @@ def _write_arviz(path: Path, posterior: Posterior) -> list[str]:
         return []
     try:
         posterior.to_arviz().to_netcdf(str(path))
-    except (ImportError, ValueError) as error:  # no library for netCDF, or a name that netCDF does not allow
+    except (ImportError, ValueError) as error:  # no netCDF library, or a site name that netCDF does not allow
         console.say(f"mgvi: warning: no file for ArviZ: {console.one_line(error)}")
         return []
     return [path.name]

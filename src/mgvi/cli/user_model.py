@@ -1,8 +1,7 @@
 """A user's model and data, read from files.
 
-The name of a function in a Python file, the name of a .npz file and further settings come in; the function and its
-arguments go out, or an error that says what does not fit.
-It must not know what is done with them.
+Names of a Python function and of a .npz file, and settings, come in; the function and its arguments go out.
+It must not know what they are used for.
 """
 
 import ast
@@ -33,7 +32,7 @@ def load_model(words: str) -> Callable:
         raise usage(f"there is no file {file!r}.")
     if path.suffix != ".py":
         raise usage(f"expected a Python file (.py), found {file!r}.")
-    module = _run(path)
+    module = _import_file(path)
     found = getattr(module, name, None)
     if found is None:
         functions = [n for n, value in vars(module).items() if inspect.isfunction(value) and n[0] != "_"]
@@ -45,8 +44,8 @@ def load_model(words: str) -> Callable:
     return found
 
 
-def _run(path: Path):
-    """Import a file by its path; modules beside it can be imported from it."""
+def _import_file(path: Path):
+    """Import a Python file by its path; it may import other modules of its folder."""
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(f"_mgvi_user_{path.stem}", path)
     assert spec is not None and spec.loader is not None
@@ -62,14 +61,14 @@ def _run(path: Path):
 
 
 def _place(path: Path, error: Exception) -> str:
-    """The innermost line of the user's file on the way to an error."""
+    """File and line of the last frame of the traceback that is in the user's file."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path.resolve()]
     lines = lines or [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
     return f"{path}, line {lines[-1]}" if lines else str(path)
 
 
 def load_data(path: Path | None) -> dict[str, Any]:
-    """Arrays by name; those without axes are plain numbers, truth values or texts."""
+    """Arrays of a .npz file by name; arrays without axes become Python scalars (numbers, booleans, strings)."""
     if path is None:
         return {}
     if not path.is_file():
@@ -95,7 +94,7 @@ def _argument(array: np.ndarray) -> Any:
 
 
 def load_settings(words: list[str]) -> dict[str, Any]:
-    """Arguments given as NAME=VALUE."""
+    """Arguments of the model from words of the form NAME=VALUE."""
     settings = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -115,7 +114,7 @@ def _value(text: str) -> Any:
 
 
 def check_arguments(model: Callable, arguments: dict[str, Any], data: Path | None) -> None:
-    """Refuse arguments that the model does not take, and missing ones, by name."""
+    """Raise an error that names the arguments that the model does not take, or needs and does not get."""
     try:
         parameters = inspect.signature(model).parameters.values()
     except (TypeError, ValueError):
