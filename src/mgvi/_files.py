@@ -8,30 +8,38 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import numpyro
 
+from mgvi._canonical import label, label_array
 from mgvi._version import __version__
-from mgvi.errors import FileError
+from mgvi.errors import FileError, MgviWarning
 
 _ARRAYS, _FACTS = "arrays.safetensors", "facts.json"
 
 
-def fingerprint(problem) -> str:
-    """A hash of a problem's latent, data and model arrays: the same problem gives the same one in another process."""
-    digest = hashlib.sha256()
-    for name, leaf in sorted(problem.latent.items()):
-        digest.update(f"{name}{leaf.shape}{leaf.dtype}".encode())
-    same = {name: tree for name, tree in problem.arrays.items() if name != "coordinates"}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(same):
-        array = np.asarray(leaf)
-        digest.update(f"{jax.tree_util.keystr(path)}{array.shape}{array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+def fingerprint(problem) -> dict[str, str]:
+    """Hashes of a problem's data, with its latent, and of its model: the same in another process."""
+    arrays, static = problem.arrays, problem.static
+    latent = [(name, leaf.shape, str(leaf.dtype)) for name, leaf in sorted(problem.latent.items())]
+    given = jax.tree_util.tree_leaves_with_path({name: arrays[name] for name in ("data", "weight")})
+    data = [(jax.tree_util.keystr(path), label_array(leaf)) for path, leaf in given]
+    constants = [label_array(constant) for constant in arrays["constants"]]
+    programs = [p.label(constants) for p in (static.observe, static.constrain, static.scales) if p is not None]
+    return {"data": label(latent, data), "model": label(programs)}
+
+
+def _made_with() -> dict[str, str]:
+    """Versions that decide into which operations a model is traced."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {"python": python, "jax": jax.__version__, "numpyro": numpyro.__version__, "mgvi": __version__}
 
 
 def write(path: Any, arrays: dict[str, dict[str, Any]], facts: dict, problem) -> None:
@@ -45,7 +53,7 @@ def write(path: Any, arrays: dict[str, dict[str, Any]], facts: dict, problem) ->
         payload = safetensors.save(flat)
         facts = {
             **facts,
-            "version": __version__,
+            "made_with": _made_with(),
             "fingerprint": fingerprint(problem),
             "sha256": hashlib.sha256(payload).hexdigest(),
         }
@@ -96,13 +104,30 @@ def read(path: Any, problem) -> tuple[dict[str, dict[str, np.ndarray]], dict]:
         raise FileError(f"{path / _FACTS} is damaged ({error}). Delete the folder and run again.") from error
     if hashlib.sha256(payload).hexdigest() != facts.get("sha256"):
         raise FileError(f"{path / _ARRAYS} is damaged or truncated. Delete the folder and run again.")
-    if facts["fingerprint"] != fingerprint(problem):
-        raise FileError(f"{path} belongs to another problem: its model, data or latent differ. Choose another folder.")
+    _check_fingerprint(path, facts, fingerprint(problem))
     arrays: dict[str, dict[str, np.ndarray]] = {}
     for name, array in safetensors.load(payload).items():
         group, _, leaf = name.partition("/")
         arrays.setdefault(group, {})[leaf] = array
     return arrays, facts
+
+
+def _check_fingerprint(path, facts, expected):
+    """Refuse the files of another problem; warn where other versions may have traced the same model differently."""
+    found, now = facts["fingerprint"], _made_with()
+    if found["data"] == expected["data"] and found["model"] == expected["model"]:
+        return
+    if found["data"] != expected["data"] or facts["made_with"] == now:
+        raise FileError(f"{path} belongs to another problem: its model, data or latent differ. Choose another folder.")
+    other = {name: version for name, version in facts["made_with"].items() if version != now.get(name)}
+    before = ", ".join(f"{name} {version}" for name, version in other.items())
+    after = ", ".join(f"{name} {now.get(name)}" for name in other)
+    warnings.warn(
+        f"{path} was written with {before}, and this is {after}: whether its model is the same cannot be told. Make "
+        "sure that it is.",
+        MgviWarning,
+        stacklevel=4,
+    )
 
 
 def flattened(tree: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir
 
+from mgvi._canonical import label, label_array, label_outputs, label_tree
 from mgvi._compile import lowered
 
 _INLINE = 4096  # outputs that depend on no input and are at most this large stay concrete
@@ -45,6 +46,7 @@ class Program:
         self._fixed = fixed
         self._depends = depends
         self._places = places
+        self._labels: dict[str, str] = {}
 
     def pooled(self, constants, pool: list[Any]) -> "Program":
         """The same program with its constants in a pool, to which those that are not there yet are added.
@@ -65,13 +67,36 @@ class Program:
         leaves, in_tree = jax.tree.flatten(tree)
         if in_tree != self._in_tree:
             raise ValueError(f"expected inputs of structure {self._in_tree}, found {in_tree}")
-        hoisted, large = constants if self._places is None else jax.tree.map(lambda i: constants[i], self._places)
-        computed = iter(self._computed([*hoisted, *leaves], exchange or (lambda name, value, *others: value)))
+        hoisted, large = self._own(constants)
+        computed = self._computed([*hoisted, *leaves], exchange or (lambda name, value, *others: value))
+        return jax.tree.unflatten(self._out_tree, self._outputs(computed, large, lambda value: value))
+
+    def label(self, constants) -> str:
+        """A hash of what the program computes, given labels of its constants: the same one in every process."""
+        key = str(constants)
+        if key not in self._labels:
+            self._labels = {key: self._label(*self._own(constants))}
+        return self._labels[key]
+
+    def _label(self, hoisted, large) -> str:
+        paths, _ = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(self._in_tree, self._jaxpr.invars))
+        inputs = [label("input", jax.tree_util.keystr(path), v.aval.shape, str(v.aval.dtype)) for path, v in paths]
+        computed = iter(label_outputs(self._jaxpr, hoisted, inputs))
+        return label_tree(self._out_tree, iter(self._outputs(computed, large, label_array)))
+
+    def _own(self, constants):
+        return constants if self._places is None else jax.tree.map(lambda i: constants[i], self._places)
+
+    def _outputs(self, computed, large, concrete: Callable[[Any], Any]) -> list[Any]:
+        """All outputs in order: those that are computed, large arrays, and small ones that `concrete` is applied to."""
         outputs = []
         for i in range(self._out_tree.num_leaves):
             value = self._fixed.get(i)
-            outputs.append(next(computed) if value is None else large[value] if isinstance(value, int) else value)
-        return jax.tree.unflatten(self._out_tree, outputs)
+            if value is None:
+                outputs.append(next(computed))
+            else:
+                outputs.append(large[value] if isinstance(value, int) else concrete(value))
+        return outputs
 
     def _computed(self, given, exchange):
         known = dict(zip([*self._jaxpr.constvars, *self._jaxpr.invars], given, strict=True))

@@ -112,7 +112,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
     static = Static(
         latent=run.latent,
         observe=observe,
-        constrain=lambda *given: constrain(*given)["values"],
+        constrain=constrain,
         active=active,
         budget=budget,
         scales=scales,

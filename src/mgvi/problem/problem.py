@@ -29,7 +29,7 @@ class Static:
 
     latent: dict[str, jax.ShapeDtypeStruct]
     observe: Program
-    constrain: Any
+    constrain: Program
     active: dict[str, frozenset[str]]  # parameters of each observed site that depend on the latent
     budget: Budget
     scales: Program | None = None  # logarithms of the scales of the sites below, and the latents that they multiply
@@ -188,7 +188,7 @@ _neg_log_density = jax.jit(_density.density)
 
 @jax.jit
 def _constrain(problem, xi):
-    return problem.static.constrain(problem.arrays["constants"], xi, problem._seen)
+    return problem.static.constrain(problem.arrays["constants"], xi, problem._seen)["values"]
 
 
 @jax.jit
@@ -207,7 +207,8 @@ def _simulate(problem, key, xi):
 @partial(jax.jit, static_argnums=2)
 def _sample_prior(problem, key, n):
     def one(key):
-        return problem.static.constrain(problem.arrays["constants"], _tree.random_normal(key, problem.static.latent))
+        xi = _tree.random_normal(key, problem.static.latent)
+        return problem.static.constrain(problem.arrays["constants"], xi)["values"]
 
     return jax.lax.map(one, jax.random.split(key, n))
 
