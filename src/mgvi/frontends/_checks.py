@@ -5,13 +5,14 @@ and what to do goes out if anything is wrong. It must not change a model.
 """
 
 import re
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from mgvi.errors import ModelError
+from mgvi.errors import MgviWarning, ModelError
 from mgvi.frontends import _wording
 
 _BOUNDS = ("low", "high", "lower_bound", "upper_bound")
@@ -301,3 +302,8 @@ def check_finite_factors(factors):
                 f"factor {name!r} is not finite ({_wording.brief(value)}) at the prior median. Check the "
                 "model's arithmetic there."
             )
+
+
+def warn(message):
+    """A warning that points at the caller of the front end, when it is called from two functions below that."""
+    warnings.warn(message, MgviWarning, stacklevel=4)
