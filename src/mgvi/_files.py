@@ -1,7 +1,8 @@
-"""Folders that hold a tree of arrays and plain facts, written so that a crash leaves the old ones intact.
+"""Saved results: folders with arrays and facts, replaced atomically.
 
-Trees of arrays, JSON-able facts and a problem come in; a folder with safetensors and JSON files goes out, and back.
-It must not know what the arrays mean.
+Arrays by group and name, facts that JSON can hold and a problem come in; a folder with a safetensors and a JSON file
+goes out, and the arrays and facts come back from it if it was written for the same problem. It must not know what the
+arrays mean.
 """
 
 import hashlib
@@ -43,7 +44,7 @@ def _made_with() -> dict[str, str]:
 
 
 def write(path: Any, arrays: dict[str, dict[str, Any]], facts: dict, problem) -> None:
-    """Write a folder; whatever was there is replaced only once the new one is complete."""
+    """Write a folder under a temporary name, then rename it: a crash leaves the old folder or the new one, complete."""
     safetensors = _safetensors()
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,7 @@ def _write_synced(path, payload):
 
 
 def _sync_folder(path):
-    """A rename survives a power failure once its folder is on disk; not every system can sync a folder."""
+    """Write a folder's entries to disk, so that a rename in it survives a power failure; some systems cannot."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -92,7 +93,7 @@ def _sync_folder(path):
 
 
 def read(path: Any, problem) -> tuple[dict[str, dict[str, np.ndarray]], dict]:
-    """Read a folder that `write` wrote for this problem."""
+    """Arrays and facts of a folder that `write` wrote for this problem."""
     safetensors = _safetensors()
     path = Path(path)
     try:
@@ -131,12 +132,12 @@ def _check_fingerprint(path, facts, expected):
 
 
 def flattened(tree: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Arrays of a dict of dicts under one name each."""
+    """A dict of dicts of arrays as one dict, with names `outer/inner`."""
     return {f"{name}/{kind}": x for name, arrays in tree.items() for kind, x in arrays.items()}
 
 
 def nested(flat: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What `flattened` was given; outer names may hold slashes, inner ones do not."""
+    """The inverse of `flattened`; outer names may contain slashes, inner names do not."""
     tree: dict[str, dict[str, Any]] = {}
     for name, x in flat.items():
         outer, _, inner = name.rpartition("/")

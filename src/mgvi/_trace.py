@@ -19,15 +19,15 @@ from jax.interpreters import ad, batching, mlir
 from mgvi._canonical import label, label_array, label_outputs, label_tree
 from mgvi._compile import lowered
 
-_INLINE = 4096  # outputs that depend on no input and are at most this large stay concrete
+MAX_CONCRETE_SIZE = 4096  # entries of an output that depends on no input and is kept as a NumPy array, not an argument
 
 
 def mark(name: str, value: Any, *others: Any) -> Any:
-    """The value, at a place where a caller of the program may exchange it for one that depends on others too."""
+    """The value itself; a `Program` that is called with `exchange` has `exchange(name, value, *others)` instead."""
     return _mark.bind(value, *others, name=name)
 
 
-# The value itself for all but the trace of a program.
+# A primitive that does nothing, so that a traced program shows where its marks are.
 _mark = jex.Primitive("mark")
 _mark.def_impl(lambda value, *others, name: value)
 _mark.def_abstract_eval(lambda value, *others, name: jax.core.ShapedArray(value.shape, value.dtype))
@@ -40,18 +40,21 @@ class Program:
     """A traced function. Calling it needs the `constants` that `trace` returned beside it, or the pool they are in."""
 
     def __init__(self, jaxpr, in_tree, out_tree, fixed: dict[int, Any], depends: dict[str, list[bool]], places=None):
-        self._jaxpr = jaxpr
+        self._jaxpr = jaxpr  # of the outputs that depend on an input
         self._in_tree = in_tree
         self._out_tree = out_tree
-        self._fixed = fixed
-        self._depends = depends
-        self._places = places
+        self._fixed = (
+            fixed  # by index, the other outputs: a NumPy array, or the index of a large array in the constants
+        )
+        self._depends = depends  # by name of an input, for each output
+        self._places = places  # where the constants are in a pool
         self._labels: dict[str, str] = {}
 
     def pooled(self, constants, pool: list[Any]) -> "Program":
-        """The same program with its constants in a pool, to which those that are not there yet are added.
+        """The same program, to be called with a pool of constants; its own are added unless the pool has an equal one.
 
-        Programs that share their constants share what they make of them, once they are compiled together.
+        Programs with a common pool can be compiled into one, which computes only once what several of them compute
+        from the same constants.
         """
 
         def place(array):
@@ -72,7 +75,10 @@ class Program:
         return jax.tree.unflatten(self._out_tree, self._outputs(computed, large, lambda value: value))
 
     def label(self, constants) -> str:
-        """A hash of what the program computes, given labels of its constants: the same one in every process."""
+        """A hash of what the program computes, the same in every process.
+
+        `constants` are as in a call, with each array replaced by its `label_array`.
+        """
         key = str(constants)
         if key not in self._labels:
             self._labels = {key: self._label(*self._own(constants))}
@@ -85,6 +91,7 @@ class Program:
         return label_tree(self._out_tree, iter(self._outputs(computed, large, label_array)))
 
     def _own(self, constants):
+        """The program's own constants, from themselves or from the pool: arrays in the jaxpr, large fixed outputs."""
         return constants if self._places is None else jax.tree.map(lambda i: constants[i], self._places)
 
     def _outputs(self, computed, large, concrete: Callable[[Any], Any]) -> list[Any]:
@@ -110,10 +117,10 @@ class Program:
 
     @cached_property
     def _parts(self) -> list[tuple[Any, Any]]:
-        """What is between the marks, each with the mark after it."""
+        """The program cut at its marks: the jaxprs between them, each with the mark that follows it, or None."""
         equations: list[Any] = [*self._jaxpr.eqns]
         places = [i for i, equation in enumerate(equations) if equation.primitive is _mark]
-        needed: dict[Any, int] = {}  # by which equation for the last time
+        needed: dict[Any, int] = {}  # by variable: index of the last equation that reads it
         for i, equation in enumerate(equations):
             needed.update(dict.fromkeys(_variables(equation.invars), i))
         needed.update(dict.fromkeys(_variables(self._jaxpr.outvars), len(equations)))
@@ -150,7 +157,8 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
         out_trees.append(out_tree)
         return outputs
 
-    # Accelerators round the factors of a product to three digits unless told otherwise: a model would have steps.
+    # By default, accelerators round the factors of matrix products to about three digits. The density would then be a
+    # step function, which no minimiser can differentiate.
     with jax.default_matmul_precision("highest"):
         closed = jax.make_jaxpr(flat)(*leaves)
     owner = [str(path[0].key) for path, _ in jax.tree_util.tree_flatten_with_path(example)[0]]
@@ -160,7 +168,7 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
     fixed, large = {}, []
     values = _evaluated(_slice(closed, free))
     for i, value in zip(np.flatnonzero(free), map(jnp.asarray, values), strict=True):
-        if value.size <= _INLINE and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
+        if value.size <= MAX_CONCRETE_SIZE and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
             fixed[int(i)] = np.asarray(value)
         else:
             fixed[int(i)] = len(large)
@@ -170,12 +178,12 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
 
 
 def _variables(atoms) -> list[Any]:
-    """Those that are not numbers, each once."""
+    """The distinct variables among atoms of a jaxpr, without its literals."""
     return list(dict.fromkeys(v for v in atoms if not isinstance(v, jex.Literal)))
 
 
 def _evaluated(closed) -> list[Any]:
-    """The outputs of a program that depend on no input: by one small program, not by one for each operation."""
+    """Outputs of a jaxpr that depend on no input, compiled as one program instead of one for each operation."""
     if not closed.jaxpr.eqns:
         return jex.jaxpr_as_fun(closed)(*(np.zeros(v.shape, v.dtype) for v in closed.in_avals))
     inputs = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in closed.in_avals]
@@ -197,7 +205,7 @@ def _any_of(depends: dict[str, list[bool]]) -> list[bool]:
 
 
 def _slice(closed, keep: list[bool]):
-    """The part of a program that leads to some of its outputs, with the constants that it needs."""
+    """A jaxpr restricted to some of its outputs: only the equations and constants that they need."""
     jaxpr = closed.jaxpr
     outvars = [v for v, is_kept in zip(jaxpr.outvars, keep, strict=True) if is_kept]
     needed, equations = {v for v in outvars if not isinstance(v, jex.Literal)}, []
@@ -217,7 +225,10 @@ def _slice(closed, keep: list[bool]):
 
 
 def _reachable(jaxpr, inputs: list[bool]) -> list[bool]:
-    """Which outputs of a jaxpr an input can influence. Loops and branches count as a whole, calls are entered."""
+    """Which outputs of a jaxpr depend on the flagged inputs.
+
+    Conservative for loops and branches: all of their outputs depend on each of their inputs.
+    """
     marked = {var for var, is_on in zip(jaxpr.invars, inputs, strict=True) if is_on}
 
     def on(atom):

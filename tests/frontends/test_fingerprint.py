@@ -13,11 +13,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from mgvi.fit.checkpoint import Checkpoint
 
 import mgvi
 from mgvi import _files
 from mgvi.fields import Grid, Matern, SquaredExponential, StationaryField
-from mgvi.fit.checkpoint import Checkpoint
 from tests.frontends.feature_models import CASES
 
 Y = np.array([0.3, 0.9, 1.4])

@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 from mgvi.errors import MgviWarning, ModelError
 from mgvi.frontends import _wording
 
-_BOUNDS = ("low", "high", "lower_bound", "upper_bound")
+_TRUNCATION_BOUNDS = ("low", "high", "lower_bound", "upper_bound")  # parameters that may be infinite
 
 
 def innermost(d):
@@ -34,6 +34,21 @@ def check_model(model):
         )
 
 
+def check_not_empty(name, observed, latent):
+    """A model must have data, and something to infer."""
+    if not observed:
+        raise ModelError(
+            f"model {name!r} has no observed site: pass its data to from_numpyro and give it to "
+            "numpyro.sample(..., obs=...). To draw from the prior only, use "
+            "mgvi.sample_prior(key, n, model, ...)."
+        )
+    if not latent:
+        raise ModelError(
+            f"model {name!r} has no latent site: there is nothing to infer. Give its unknowns a prior with "
+            "numpyro.sample(name, distribution)."
+        )
+
+
 def failed_model(model, error):
     """The error for an exception out of the user's code; it shows the statement of the model that failed."""
     name = _wording.model_name(model)
@@ -43,7 +58,7 @@ def failed_model(model, error):
             f"site {twice[1]!r} appears twice in model {name!r}; the name of a site must be unique. Rename one of them."
         )
     text, advice = str(error), "Check what the model is given against what it expects."
-    if isinstance(error, jax.errors.JAXTypeError):  # the lines after the first are about our tracing
+    if isinstance(error, jax.errors.JAXTypeError):  # after its first line the message explains JAX's tracing
         text = text.splitlines()[0]
         advice = "JAX traces it: on latents use jnp.where instead of `if`, and jax.numpy instead of numpy."
     text = _wording.shortened(text).rstrip(".")
@@ -63,7 +78,7 @@ def discrete_latent(name, d):
 
 
 def check_proper(name, d):
-    """A prior must be a distribution."""
+    """A prior must be a proper distribution: one that has an integral."""
     if isinstance(innermost(d), dist.ImproperUniform):
         raise _improper(name, "ImproperUniform")
 
@@ -76,7 +91,7 @@ def _improper(name, what):
 
 
 def check_prior(name, d, value):
-    """Parameters of a prior, and its value, at the prior median."""
+    """The parameters of a prior, and its own value, must be valid at the prior median."""
     base = innermost(d)
     if isinstance(base, dist.Uniform) and np.isinf([np.min(base.low), np.max(base.high)]).any():
         raise _improper(name, f"Uniform from {_wording.brief(base.low)} to {_wording.brief(base.high)}")
@@ -97,7 +112,7 @@ def _is_truncated(d):
 
 
 def check_arguments(name, d):
-    """Parameters at the prior median must be finite and satisfy their constraints, also those of a base."""
+    """Parameters at the prior median must be finite and within their constraints, also those of `base_dist`."""
     while d is not None:
         d = innermost(d)
         _check_own_arguments(name, d)
@@ -107,7 +122,7 @@ def check_arguments(name, d):
 def _check_own_arguments(name, d):
     for parameter, value in d.get_args().items():
         value = np.asarray(value)
-        bound = parameter in _BOUNDS and _is_truncated(d)
+        bound = parameter in _TRUNCATION_BOUNDS and _is_truncated(d)
         if value.dtype.kind == "f" and not bound and not np.all(np.isfinite(value)):
             raise ModelError(
                 f"site {name!r}: parameter {parameter!r} of {type(d).__name__} is not finite "
@@ -138,7 +153,7 @@ def _advice(parameter) -> str:
 
 
 def check_site(name, site, is_latent, subsampled):
-    """One site of a trace at the prior median."""
+    """A site must not be a `param`; a latent must be outside of subsampled plates and of `scale` handlers."""
     if site["type"] == "param":
         raise ModelError(
             f"site {name!r} is a numpyro.param, which has no prior; give it one with numpyro.sample, or pass "
@@ -160,7 +175,7 @@ def check_site(name, site, is_latent, subsampled):
 
 
 def check_data_shape(name, site) -> tuple[int, ...]:
-    """Shape of the data of an observed site, if they are numbers that fit its distribution."""
+    """Check that the data of an observed site are numbers that fit its distribution; return their shape."""
     d, value = site["fn"], site["value"]
     dtype = _dtype(value)
     if not (jnp.issubdtype(dtype, np.floating) or jnp.issubdtype(dtype, np.integer) or dtype == np.bool_):
@@ -193,7 +208,7 @@ def _dtype(value):
 
 
 def clean_data(name, d, value) -> jax.Array:
-    """Data of an observed site, checked, with valid stand-ins under masks."""
+    """Check the data of an observed site; return them with masked entries replaced by values in the support."""
     kind = type(innermost(d)).__name__
     value = np.asarray(value)
     mask = _mask(d, value.shape[: value.ndim - d.event_dim])
@@ -237,9 +252,9 @@ def _check_support(name, d, kind, value, mask):
 
 
 def _mask(d, shape) -> np.ndarray:
-    """Which data count, from all masks around a distribution."""
+    """Which data count: the product of all masks around a distribution."""
     mask = np.ones(shape, bool)
-    extra = 0
+    extra = 0  # batch dimensions of the inner distribution that `Independent` has made part of the event
     while isinstance(d, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):
         if isinstance(d, dist.MaskedDistribution):
             own = np.asarray(d._mask)
@@ -259,7 +274,7 @@ def _depends_on_latent(name):
 
 
 def check_independence(program, imputed):
-    """Neither the data nor anything observed may depend on a latent or on imputed discrete data."""
+    """Data must not depend on a latent, and no density on imputed discrete data."""
     for name, flag in program.dependence()["data"].items():
         if flag:
             raise _depends_on_latent(name)
@@ -282,7 +297,7 @@ def no_fisher(name, d):
 
 
 def check_log_likelihood(log_likelihood):
-    """Log-likelihood of each datum at the prior median."""
+    """The log-likelihood of each datum must be finite at the prior median."""
     for name, value in log_likelihood.items():
         value = np.asarray(value)
         bad = ~np.isfinite(value)
@@ -295,7 +310,7 @@ def check_log_likelihood(log_likelihood):
 
 
 def check_finite_factors(factors):
-    """Log-factors at the prior median."""
+    """Log-factors must be finite at the prior median."""
     for name, value in factors.items():
         if not np.all(np.isfinite(np.asarray(value))):
             raise ModelError(
@@ -305,5 +320,5 @@ def check_finite_factors(factors):
 
 
 def warn(message):
-    """A warning that points at the caller of the front end, when it is called from two functions below that."""
+    """Warn, with the line of the user's call; for functions that `from_numpyro` calls directly."""
     warnings.warn(message, MgviWarning, stacklevel=4)

@@ -19,7 +19,9 @@ from mgvi.frontends import _checks, _wording
 from mgvi.problem import Site
 
 _SCAN_INDEX = "_scan_current_index"  # NumPyro's key for the step of a scan, among the `infer` settings of a site
-MARKER = ""  # name of a further input, a number that every imputed discrete value formally depends on
+# Name of an extra scalar input, always 0, that is added (times 0) to every imputed discrete value: the outputs that the
+# traced program says depend on it are those that depend on imputed discrete data.
+MARKER = ""
 
 
 class Runner:
@@ -33,35 +35,34 @@ class Runner:
         self.latent: dict[str, jax.ShapeDtypeStruct] = {}
         self.observed: dict[str, tuple[int, ...]] = {}  # shapes of the data
         self.imputed: set[str] = set()  # discrete sites that obs_mask imputes
-        self._in_scan: set[str] = set()
-        self._inside: set[str] = set()  # sites in loops and branches
-        self._scales: dict[str, Any] = {}  # of the last run, and the latents that they multiply
-        self._plates: dict[str, jax.Array] = {}
+        self._scan_sites: set[str] = set()  # latent sites in a numpyro scan, which have one entry for each step
+        self._control_flow_sites: set[str] = set()  # all sites in a scan or in a branch of cond
+        self._scales: dict[
+            str, Any
+        ] = {}  # by site: its scale in the last run, and the latent that the scale multiplies
+        self._plate_indices: dict[str, jax.Array] = {}  # members of the subsampled plates, drawn once in `discover`
 
     def discover(self) -> None:
         """Trace the model at the prior median, record its sites, check what can be seen without values."""
-        seen = {}
-        plates = {}
+        sites = {}
 
-        def run():
-            trace = self._trace(self._discovering)
-            seen.update(trace)
-            plates.update({n: s["value"] for n, s in trace.items() if _is_subsampled(s)})
-            return plates
+        def run(_):
+            sites.update(self._trace(self._record))
+            return {name: site["value"] for name, site in sites.items() if _is_subsampled(site)}
 
-        program, constants = _trace.trace(lambda _: run(), {})
-        self._plates = {n: jnp.asarray(indices) for n, indices in program(constants, {}).items()}
-        for name, site in seen.items():
-            _checks.check_site(name, site, name in self.latent, set(plates))
+        program, constants = _trace.trace(run, {})
+        self._plate_indices = {name: jnp.asarray(indices) for name, indices in program(constants, {}).items()}
+        for name, site in sites.items():
+            _checks.check_site(name, site, name in self.latent, set(self._plate_indices))
             if site.get("_control_flow_done", False):
-                self._inside.add(name)
+                self._control_flow_sites.add(name)
             if _is_data(site):
                 self.observed[name] = _checks.check_data_shape(name, site)
-        for name in self._in_scan & set(self.latent):
+        for name in self._scan_sites & set(self.latent):
             leaf = self.latent[name]
-            length = jnp.shape(seen[name]["value"])[0]
-            self.latent[name] = jax.ShapeDtypeStruct((length, *leaf.shape), leaf.dtype)
-        factors = sorted(name for name, site in seen.items() if _is_factor(site))
+            steps = jnp.shape(sites[name]["value"])[0]
+            self.latent[name] = jax.ShapeDtypeStruct((steps, *leaf.shape), leaf.dtype)
+        factors = sorted(name for name, site in sites.items() if _is_factor(site))
         if factors:
             _checks.warn(
                 f"numpyro.factor sites {factors} enter the density but have no Fisher information, so the "
@@ -69,7 +70,12 @@ class Runner:
             )
 
     def at(self, xi):
-        """Run at a latent: priors, values, scales and what they multiply, distributions and values of data, weights."""
+        """Run the model at a latent.
+
+        Returns a dict of dicts by site: `priors` and `values` of the sites without data, `scales` (logarithms) and the
+        `latents` that they multiply, distributions (`sites`), values (`data`) and `weights` of the observed sites, and
+        the log-`factors`.
+        """
         trace = self._trace(lambda site: self._substitute(site, xi))
         hidden = {name.removesuffix("_unobserved") for name in self.imputed} | self.imputed
         kinds = ("priors", "values", "scales", "latents", "sites", "data", "weights", "factors")
@@ -91,7 +97,7 @@ class Runner:
         return out
 
     def scaled(self, everything, logs) -> dict[str, Site]:
-        """Sites whose scale depends on other latents, given the logarithms of all scales."""
+        """Sites whose scale depends on other latents; `everything` is the traced `at`, `logs` its `scales`."""
         depends = everything.dependence()["scales"]
         chosen: dict[str, Site] = {}
         for name, log in logs.items():
@@ -103,13 +109,13 @@ class Runner:
 
     def _trace(self, substitute):
         seeded = handlers.seed(self._call, 0)
-        # NumPyro would refuse a bad parameter without naming the site; our checks come later.
+        # NumPyro's own validation does not name the site of a bad parameter; `_checks` does, once values are known.
         with validation_enabled(False):
             return get_trace(self._model, handlers.substitute(seeded, substitute_fn=substitute))
 
-    def _discovering(self, site):
-        """Record the latent of a site and return its value at zero."""
-        if not _is_free(site):
+    def _record(self, site):
+        """Record the latent of a site and return the site's value where that latent is 0, the prior median."""
+        if not _has_no_value(site):
             return None
         name, d = site["name"], _expanded(site)
         _checks.check_proper(name, d)
@@ -126,29 +132,31 @@ class Runner:
         if np.prod(shape) > 0:
             self.latent[name] = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
         if _SCAN_INDEX in site["infer"]:
-            self._in_scan.add(name)
+            self._scan_sites.add(name)
         return value
 
     def _substitute(self, site, xi):
+        """Value of a site at a latent, or None where NumPyro has to find it."""
         name = site["name"]
         if site["type"] == "plate":
-            return self._plates.get(name)
-        if not _is_free(site):
+            return self._plate_indices.get(name)
+        if not _has_no_value(site):
             return None
         d = _expanded(site)
         if name in self.imputed:
             return _imputed_value(d, xi.get(MARKER, 0.0))
         latent = xi[name] if name in xi else jnp.zeros(latent_shape(d))
-        if name in self._in_scan and name in xi:
+        if name in self._scan_sites and name in xi:
             latent = latent[site["infer"][_SCAN_INDEX]]
-        elif name in xi and name not in self._inside and (scale := scale_of(d)) is not None:
-            latent = _trace.mark(name, latent, scale.log)  # coordinates may depend on the scale
+        elif name in xi and name not in self._control_flow_sites and (scale := scale_of(d)) is not None:
+            # A mark: `Problem` exchanges this latent when a fit adapts its coordinates to the scale.
+            latent = _trace.mark(name, latent, scale.log)
             self._scales[name] = scale, latent
         return standardize(d, latent)
 
 
 def get_trace(model, handled):
-    """Trace of a model inside handlers; what the model raises is told with its name."""
+    """NumPyro's trace of a model inside handlers; an exception of the model becomes a ModelError that names it."""
     try:
         return handlers.trace(handled).get_trace()
     except ModelError:
@@ -157,7 +165,8 @@ def get_trace(model, handled):
         raise _checks.failed_model(model, error) from error
 
 
-def _is_free(site) -> bool:
+def _has_no_value(site) -> bool:
+    """A sample site that neither data nor a handler has given a value."""
     return site["type"] == "sample" and not site["is_observed"] and site["value"] is None
 
 
@@ -178,18 +187,18 @@ def _is_discrete(d) -> bool:
 
 
 def _expanded(site):
-    """The distribution of a site with its sample shape made part of the batch."""
+    """The distribution of a site, with the site's `sample_shape` as leading batch dimensions."""
     extra = tuple(site["kwargs"].get("sample_shape", ()))
     return site["fn"].expand(extra + tuple(site["fn"].batch_shape)) if extra else site["fn"]
 
 
 def _imputed_value(d, marker):
-    """Any valid value; `marker` lets the trace show what depends on it."""
+    """Any valid value of a discrete distribution, formally dependent on `marker`: see `MARKER`."""
     value = d.support.feasible_like(jnp.zeros(d.shape(), int))
     return value + jnp.asarray(0 * marker, jnp.result_type(value))
 
 
 def _fitted(d, shape):
-    """The distribution, expanded to the shape of the data where they share its parameters."""
+    """The distribution, with its batch expanded to that of the data if several data share its parameters."""
     batch = shape[: len(shape) - d.event_dim]
     return d if tuple(d.batch_shape) == batch else d.expand(batch)

@@ -1,4 +1,4 @@
-"""Words for what messages have to name: values, constraints, statements.
+"""Short texts for error messages: names of models, values, constraints, statements.
 
 Objects of the user come in; short texts in one line go out, without addresses of objects or long dumps.
 It must not know what is checked.
@@ -23,7 +23,7 @@ def model_name(model) -> str:
 
 
 def statement(model, error) -> str:
-    """The innermost line of the model's file in the traceback of an exception."""
+    """The statement of the model's source file that raised an exception, as part of a sentence, or an empty text."""
     code = getattr(_written(model), "__code__", None)
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.line for f in frames if code is not None and f.filename == code.co_filename and f.line]
@@ -37,7 +37,7 @@ def shortened(text, limit=240) -> str:
 
 
 def kind_of(value) -> str:
-    """What a value is, for people."""
+    """The type of a value, in words."""
     return "an array" if isinstance(value, jax.Array | np.ndarray) else type(value).__name__
 
 
@@ -50,7 +50,7 @@ def words(constraint) -> str:
 
 
 def brief(value) -> str:
-    """A value, in a few digits."""
+    """A value in few digits, long arrays without their middle."""
     value = np.asarray(value)
     if value.ndim == 0:
         return f"{value:.6g}" if value.dtype.kind == "f" else str(value)
@@ -58,11 +58,11 @@ def brief(value) -> str:
 
 
 def index(flags):
-    """Index of the first flag that is set; a number along one axis, else a tuple."""
+    """Index of the first flag that is set: an int for a vector, a tuple otherwise."""
     index = tuple(int(i) for i in np.argwhere(flags)[0]) if np.ndim(flags) else ()
     return index[0] if len(index) == 1 else index
 
 
 def first(value, flags) -> str:
-    """The first flagged entry."""
+    """The first entry of an array whose flag is set, in few digits."""
     return brief(np.asarray(value)[index(np.broadcast_to(flags, np.shape(value)))])

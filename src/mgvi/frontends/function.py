@@ -1,7 +1,7 @@
 """From a plain function that returns NumPyro distributions to a Problem.
 
-A function, priors of its arguments and data come in; they are written as a NumPyro model, so that one front
-end does all the work. It must not know any algorithm.
+A function, priors of its arguments and data come in; they become a NumPyro model, which `from_numpyro` turns into a
+Problem. It must not know any algorithm.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ def from_function(observe: Callable, latent: Mapping[str, Any], data: Mapping[st
         raise ModelError(f"`data` must hold an array for each distribution that is observed, found {found}.")
     priors = {name: _prior(name, entry) for name, entry in sorted(latent.items())}
 
-    @wraps(observe)  # messages name the user's function
+    @wraps(observe)  # so that error messages name the user's function
     def model():
         values = {name: numpyro.sample(name, prior) for name, prior in priors.items()}
         predicted = observe(values)

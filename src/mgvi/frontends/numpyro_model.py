@@ -16,7 +16,6 @@ from numpyro import handlers
 from mgvi import _compile, _trace, _tree
 from mgvi.budget import Budget
 from mgvi.distributions import fisher_sqrt
-from mgvi.errors import ModelError
 from mgvi.frontends import _checks
 from mgvi.frontends._runner import MARKER, Runner, get_trace
 from mgvi.problem import Problem, Static
@@ -57,76 +56,58 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> Problem:
     """
     run = Runner(model, args, kwargs)
     run.discover()
-    if not run.observed:
-        raise ModelError(
-            f"model {run.name!r} has no observed site: pass its data to from_numpyro and give it to "
-            "numpyro.sample(..., obs=...). To draw from the prior only, use "
-            "mgvi.sample_prior(key, n, model, ...)."
-        )
-    if not run.latent:
-        raise ModelError(
-            f"model {run.name!r} has no latent site: there is nothing to infer. Give its unknowns a prior with "
-            "numpyro.sample(name, distribution)."
-        )
-    data_size = sum(math.prod(shape) for shape in run.observed.values())
-    budget = Budget.of(_tree.size(run.latent), data_size)
+    _checks.check_not_empty(run.name, run.observed, run.latent)
+    budget = Budget.of(_tree.size(run.latent), sum(map(math.prod, run.observed.values())))
     compiled = _compile.Compiled(budget.effort)
     zero = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in run.latent.items()}
     marked = {**zero, MARKER: np.zeros((), jnp.result_type(float))}
     everything, constants = _trace.trace(run.at, marked)
     _checks.check_independence(everything, run.imputed)
-    start = compiled.call(_compile.program("once")(everything), constants, marked)
-    for name in run.latent:
-        _checks.check_prior(name, start["priors"][name], start["values"].get(name))
-    for name, d in start["sites"].items():
+    median = compiled.call(_compile.program("once")(everything), constants, marked)
+    data = _checked_data(run.latent, median)
+    scaled = run.scaled(everything, median["scales"])
+    parts, pool = _parts(everything, constants, scaled, zero)
+    weight = {
+        name: None if w is None else jnp.asarray(w, jnp.result_type(float)) for name, w in median["weights"].items()
+    }
+    arrays = {"constants": pool, "data": data, "weight": weight, "chart": {}}
+    active = _active_parameters(parts["observe"], arrays, zero)
+    known = {"active": active, "scaled": scaled, "budget": budget, "compiled": compiled}
+    problem = Problem(arrays, Static(latent=run.latent, **parts, **known))
+    _checks.check_log_likelihood(compiled.call(_compile.program("once")(Problem.log_likelihood), problem, zero))
+    _checks.check_finite_factors(median["factors"])
+    return problem
+
+
+def _checked_data(latent, median):
+    """Data of the observed sites, after the checks of all sites; `median` is the model at the prior median."""
+    for name in latent:
+        _checks.check_prior(name, median["priors"][name], median["values"].get(name))
+    for name, d in median["sites"].items():
         _checks.check_arguments(name, d)
-    data = {name: _checks.clean_data(name, d, start["data"][name]) for name, d in start["sites"].items()}
+    return {name: _checks.clean_data(name, d, median["data"][name]) for name, d in median["sites"].items()}
 
+
+def _parts(everything, constants, scaled, zero) -> tuple[dict[str, Any], list[Any]]:
+    """The programs of a `Static` by name, and the pool of the constants that they share.
+
+    `everything` is the traced model, `scaled` the sites whose scale depends on other latents; only their latents keep
+    their marks. Each program is traced again from `everything`, so that it computes no more than it returns.
+    """
     pool: list[Any] = []
-    scaled = run.scaled(everything, start["scales"])
+    mark = lambda name, latent, log: _trace.mark(name, latent, log) if name in scaled else latent
 
-    def part(*keys):
-        mark = lambda name, latent, log: _trace.mark(name, latent, log) if name in scaled else latent
-
+    def part(*kinds):
         def only(xi):
             found = everything(constants, {**xi, MARKER: jnp.zeros(())}, mark)
-            chosen = {kind: _pick(found[kind], scaled) for kind in ("scales", "latents")}
-            return _pick({**found, **chosen}, keys)
+            of_scaled = {kind: {name: found[kind][name] for name in scaled} for kind in ("scales", "latents")}
+            return {kind: {**found, **of_scaled}[kind] for kind in kinds}
 
         program, own = _trace.trace(only, zero)
         return program.pooled(own, pool)
 
     observe, constrain = part("sites", "factors", "scales"), part("values")
-    scales = part("scales", "latents") if scaled else None
-    arrays = {
-        "constants": pool,
-        "data": data,
-        "weight": {name: _concrete(weight) for name, weight in start["weights"].items()},
-        "chart": {},
-    }
-    active = _active_parameters(observe, arrays, zero)
-    static = Static(
-        latent=run.latent,
-        observe=observe,
-        constrain=constrain,
-        active=active,
-        budget=budget,
-        scales=scales,
-        scaled=scaled,
-        compiled=compiled,
-    )
-    problem = Problem(arrays, static)
-    _checks.check_log_likelihood(compiled.call(_compile.program("once")(Problem.log_likelihood), problem, zero))
-    _checks.check_finite_factors(start["factors"])
-    return problem
-
-
-def _pick(tree, keys):
-    return {key: tree[key] for key in keys}
-
-
-def _concrete(weight):
-    return None if weight is None else jnp.asarray(weight, jnp.result_type(float))
+    return {"observe": observe, "constrain": constrain, "scales": part("scales", "latents") if scaled else None}, pool
 
 
 def sample_prior(key: jax.Array, n: int, model: Callable, *args: Any, **kwargs: Any) -> dict[str, jax.Array]:
@@ -166,7 +147,10 @@ def sample_prior(key: jax.Array, n: int, model: Callable, *args: Any, **kwargs: 
 
 
 def _active_parameters(observe, arrays, zero):
-    """Names of the parameters of each observed site that depend on the latent."""
+    """Names of the parameters of each observed site's distribution that depend on the latent.
+
+    Fisher information is computed for these only. Warns where it is approximated.
+    """
     roots = {}
 
     def parameters(xi):
