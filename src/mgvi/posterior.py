@@ -269,7 +269,7 @@ class Posterior:
     def save(self, path: Any) -> None:
         """Write mean, deviations and history to a folder; `mgvi.load` reads them back."""
         arrays, options = self._approximation.to_files()
-        arrays = {"mean": self.latent_mean, "deviations": self.deviations, **arrays}
+        arrays = {"latent_mean": self.latent_mean, "deviations": self.deviations, **arrays}
         facts = {"kind": "posterior", "history": self.history, "status": int(self.status)}
         facts["approximation"] = [type(self._approximation).__name__, options]
         _files.write(path, arrays, facts, self.problem)
@@ -307,7 +307,7 @@ def load(path: Any, problem: Problem) -> Posterior:
     name, options = facts["approximation"]
     return Posterior(
         problem,
-        arrays["mean"],
+        arrays["latent_mean"],
         arrays["deviations"],
         history=facts["history"],
         status=Status(facts["status"]),

@@ -123,7 +123,7 @@ def test_nuts_tells_how_well_its_chains_agree(results):
 
 def test_chains_that_do_not_agree_as_asked_are_not_called_converged(problem):
     with pytest.warns(mgvi.MgviWarning, match="nuts ended as ITERATION_LIMIT"):
-        posterior = baselines.nuts(problem, seed=1, warmup=300, draws=700, ess=1e6, **QUICK)
+        posterior = baselines.nuts(problem, seed=1, warmup=300, draws=700, good=(1.01, 1e6), **QUICK)
     assert posterior.status is mgvi.Status.ITERATION_LIMIT
 
 

@@ -31,7 +31,9 @@ def test_medians_are_those_of_nuts_although_priors_of_scales_are_weak():
     data = election_full.polls(8)
     with jax.enable_x64(True):
         problem = election_full.problem_of(data, np.arange(len(data["bush"])))
-        chains = mgvi.baselines.nuts(problem, seed=1, draws=2000, target=0.95, progress=False)
+        chains = mgvi.baselines.nuts(
+            problem, seed=1, draws=2000, tuning=mgvi.baselines.Tuning(target=0.95), progress=False
+        )
         assert chains.history[-1]["r_hat"] < 1.01
         for seed in (1, 2):
             posterior = mgvi.fit(problem, seed=seed, progress=False)

@@ -11,9 +11,9 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from mgvi.fit.checkpoint import Checkpoint
 
 import mgvi
+from mgvi.checkpoint import Checkpoint
 from tests.fit import models
 
 
@@ -34,9 +34,9 @@ def slow_down(pause):
         replace(*arguments)
         time.sleep(pause)
 
-    def announced_write(store, state, history):
+    def announced_write(store, arrays, facts, history):
         say("writing", len(history) - 1)
-        write(store, state, history)
+        write(store, arrays, facts, history)
 
     os.fsync, os.replace, Checkpoint.write = slow_sync, slow_replace, announced_write
 

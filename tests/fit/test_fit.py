@@ -14,10 +14,13 @@ import pytest
 import mgvi
 from experiments.classification import model as classification
 from mgvi import _files
-from mgvi.fit import progress as fit_progress
 from mgvi.fit.large_plan import LargePlan
+from mgvi.gaussian import Keys, KrylovCurvature
+from mgvi.gaussian.dense import restrained
+from mgvi.gaussian.krylov import drawn_into
 from mgvi.linalg import Stop
-from mgvi.samplers import MGVI, Draws, Point
+from mgvi.progress import ticking
+from mgvi.samplers import MGVI, Point
 from tests.fit import models
 
 
@@ -49,15 +52,13 @@ def test_linear_gaussian_problem_is_solved_exactly(precision):
 
 
 def test_unconverged_draws_overestimate_the_variance(x64):
-    problem = models.regression_problem()
-    metric = problem.metric({"w": jnp.zeros(4)})
-    keys = jax.random.split(jax.random.key(0), 400)
+    problem = models.regression_problem().matrix_free()
+    mean = {"w": jnp.zeros(4)}
+    metric = problem.metric(mean)
     exact = np.diag(np.linalg.inv(np.stack([metric.mv({"w": e})["w"] for e in jnp.eye(4)])))
-    sampler = MGVI(coupled=False)
-    total = []
-    draw = jax.jit(lambda iterations: sampler.draw(metric, keys, Stop(1e-10, 0.0, iterations))[0])
+    curvature, total = KrylovCurvature(problem, mean, {"w": jnp.ones(())}), []
     for iterations in (0, 1, 2, 20):
-        deviations = draw(iterations)
+        deviations, _ = curvature.draw(Keys(0, 0, 400), Stop(1e-10, 0.0, iterations), coupled=False)
         total.append(float(np.sum(np.var(deviations["w"], axis=0))))
     assert total[0] > total[1] > total[2] > total[3]
     # Two standard errors of a sum of four variances from 400 draws are 7 %.
@@ -100,7 +101,7 @@ def test_long_rounds_say_which_step_they_are_at(monkeypatch):
     problem = mgvi.from_numpyro(model, np.random.default_rng(1).normal(size=grid.shape))
     lines = []
     quick = partial(ticking, lines.append, every=0.002)
-    monkeypatch.setattr(fit_progress, "ticking", lambda _, what, doing: quick(what, doing=doing))
+    monkeypatch.setattr("mgvi.driver.ticking", lambda _, what, doing: quick(what, doing=doing))
     mgvi.fit(problem, seed=1, max_rounds=3)
     steps = ("preparing the solves", "drawing deviations", "moving the mean")
     assert all(any(step in line for line in lines) for step in steps)
@@ -112,11 +113,11 @@ def test_curvature_is_made_positive_and_no_variance_exceeds_the_prior(logistic):
     rng = np.random.default_rng(1)
     turn = np.linalg.qr(rng.normal(size=(size, size)))[0]
     matrix = (turn * np.linspace(-3.0, 40.0, size)) @ turn.T
-    found = Draws(logistic, MGVI(), 8)._restrained(matrix, 0.1)
+    found = restrained(logistic, matrix, 0.1)
     assert np.linalg.eigvalsh(found)[0] > 0.1 - 1e-9
     assert np.max(np.diag(np.linalg.inv(found))) < 1 + 1e-6
     good = (turn * np.linspace(1.5, 40.0, size)) @ turn.T
-    np.testing.assert_allclose(Draws(logistic, MGVI(), 8)._restrained(good.copy(), 0.1), good)
+    np.testing.assert_allclose(restrained(logistic, good.copy(), 0.1), good)
 
 
 def test_history_tells_what_each_round_did(reference):
@@ -366,18 +367,18 @@ def test_posteriors_that_callbacks_keep_outlive_the_next_rounds():
 
 @pytest.mark.parametrize("finished", [0, 2])
 def test_a_fit_that_is_interrupted_while_deviations_are_drawn_gives_what_it_has(finished, monkeypatch):
-    setup, redraw, calls = classification.make(16, seed=1, squares=4), Draws.redraw, []
+    problem, calls = classification.make(16, seed=1, squares=4).problem.matrix_free(), []
 
-    def interrupted(self, *given, **options):
-        calls.append(given)
+    def interrupted(curvature, *given, **options):
+        if not curvature.problem.static.compiled.rehearses:
+            calls.append(given)
         if len(calls) == finished + 1:
             raise KeyboardInterrupt
-        return redraw(self, *given, **options)
+        return drawn_into(curvature, *given, **options)
 
-    monkeypatch.setattr(Draws, "redraw", interrupted)
-    monkeypatch.setattr("mgvi.samplers.draws._DENSE_LATENTS", 10)
+    monkeypatch.setattr("mgvi.fit.krylov.drawn_into", interrupted)
     with pytest.warns(mgvi.MgviWarning, match="INTERRUPTED"):
-        posterior = mgvi.fit(setup.problem, seed=1, progress=False)
+        posterior = mgvi.fit(problem, seed=1, progress=False)
     assert posterior.status is mgvi.Status.INTERRUPTED and len(posterior.history) == finished
     assert np.all(np.isfinite(posterior.mean["rate"]))
 

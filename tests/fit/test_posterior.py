@@ -21,8 +21,11 @@ def test_moments_and_quantiles_are_those_of_the_samples(posterior):
     np.testing.assert_allclose(posterior.quantile([0.1, 0.9])["a"], np.quantile(samples["a"], [0.1, 0.9]))
 
 
-def test_latent_samples_come_in_antithetic_pairs(posterior):
-    np.testing.assert_array_equal(posterior.deviations["u"][:50], -posterior.deviations["u"][50:])
+def test_samples_are_standard_latents_in_pairs_that_are_mirrored_in_the_chart_only(posterior):
+    problem, a, u = posterior.problem, posterior.deviations["a"], posterior.deviations["u"]
+    assert problem.chart == {} and set(posterior.latent_samples) == set(problem.latent)
+    np.testing.assert_allclose(a[:50], -a[50:], atol=1e-6)
+    assert np.max(np.abs(u[:50] + u[50:])) > 0.05  # its scale is a latent
 
 
 def test_at_mean_is_the_model_at_the_latent_mean(posterior):

@@ -10,6 +10,8 @@ import pytest
 import mgvi
 from mgvi import _tree
 from mgvi.fields import Grid, Matern, StationaryField, select
+from mgvi.gaussian import Keys, KrylovCurvature
+from mgvi.gaussian.krylov import preconditioned
 from mgvi.linalg import (
     Preconditioner,
     Stop,
@@ -19,7 +21,6 @@ from mgvi.linalg import (
     some_entries,
     sub_blocks,
 )
-from mgvi.samplers import MGVI, Draws
 
 LOCAL, GLOBAL, DATA = 400, 3, 350
 
@@ -102,12 +103,11 @@ def test_a_trend_and_a_field_with_gaps_need_the_largest_entries():
     try:
         problem = mgvi.from_numpyro(model, jnp.zeros(int(seen.sum())))
         mean = _tree.zeros(problem.latent)
-        draws = Draws(problem, MGVI(), 4, dense=False)
-        keys = draws.keys(1, 1, 4)
+        plain = KrylovCurvature(problem, mean, {name: jnp.ones(()) for name in mean})
         iterations = {}
         for thorough in (False, True):
-            preconditioner, _ = draws.preconditioner(mean, thorough=thorough)
-            _, report = draws.draw(mean, keys, Stop(1e-4, 0.0, 2000), preconditioner=preconditioner)
+            curvature, _ = preconditioned(plain, thorough=thorough)
+            _, report = curvature.draw(Keys(1, 1, 4), Stop(1e-4, 0.0, 2000))
             assert int(report.status.max()) == 0
             iterations[thorough] = int(report.iterations.max())
         assert iterations[True] < 0.4 * iterations[False]

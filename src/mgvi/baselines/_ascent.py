@@ -23,7 +23,7 @@ from mgvi import _files, _tree
 from mgvi._compile import number, program
 from mgvi.baselines._steps import Grid, not_finite, shown_by
 from mgvi.driver import numbers_of
-from mgvi.gaussian import DenseGaussian, DiagonalGaussian
+from mgvi.gaussian import DenseGaussian
 from mgvi.linalg import inverse_of_triangle
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
@@ -80,7 +80,7 @@ class Diagonal(NamedTuple):
     def approximation(self, params, latent):
         """The Gaussian, for a Posterior."""
         mean = _tree.from_row(params["mean"], latent)
-        return DiagonalGaussian(mean, _tree.from_row(np.exp(params["log_sd"]), latent))
+        return DenseGaussian(mean, _tree.from_row(np.exp(-2 * params["log_sd"]), latent))
 
 
 class Dense(NamedTuple):

@@ -15,7 +15,7 @@ from mgvi import _tree, driver
 from mgvi._compile import program
 from mgvi.baselines._ascent import Ascent, Diagonal, Options
 from mgvi.baselines.modes import must_be_positive, must_be_small, second_derivatives
-from mgvi.gaussian import DenseGaussian, DiagonalGaussian
+from mgvi.gaussian import DenseGaussian
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
 
@@ -77,11 +77,11 @@ def linear_response(
     return driver.Driver(problem, seed, **options).run(ascent, respond)
 
 
-def _response_precision(problem: Problem, field: DiagonalGaussian, pairs: int, seed: int) -> np.ndarray:
+def _response_precision(problem: Problem, field: DenseGaussian, pairs: int, seed: int) -> np.ndarray:
     size = _tree.size(problem.latent)
     rng = np.random.default_rng((seed, _STREAM))
     noise = _tree.from_rows(rng.standard_normal((pairs, size)), problem.latent)
-    log_sd = {name: np.log(sd) for name, sd in field.sd.items()}
+    log_sd = {name: -0.5 * np.log(x) for name, x in field.precision.items()}
     found = problem.static.compiled.call(_bound_hessian, problem, {"mean": field.mean, "sd": log_sd}, noise)
     hessian = np.asarray(found, np.float64)
     # Leaves are in the order of their names: those of "mean" come before those of "sd".

@@ -5,6 +5,7 @@ Nothing here knows an inner product.
 """
 
 from mgvi.fit.entry import fit
-from mgvi.fit.schedule import Stage
+from mgvi.fit.plan import Plan, Stage
+from mgvi.fit.records import Record, RoundSettings
 
-__all__ = ["Stage", "fit"]
+__all__ = ["Plan", "Record", "RoundSettings", "Stage", "fit"]

@@ -10,8 +10,8 @@ import numpy as np
 
 from mgvi import _tree
 from mgvi._compile import program
+from mgvi.fit.records import Record, RoundSettings
 from mgvi.fit.rounds import Rounds, Squares, State, measured_by, scaled_by
-from mgvi.fit.schedule import Settings
 from mgvi.gaussian import DenseCurvature, DenseGaussian, Keys, StoredDraws
 from mgvi.gaussian.dense import white
 from mgvi.linalg import eigh, sub_blocks
@@ -56,19 +56,20 @@ class DenseRounds(Rounds):
             first = {name: np.zeros((keys.count, *leaf.shape), leaf.dtype) for name, leaf in latent.items()}
         return State(mean, self.who.sampler.paired(first), self._chart_at(mean), keys.count, mean)
 
-    def approximation(self, settings: Settings | None, final: bool) -> DenseGaussian | StoredDraws:
+    def approximation(self, last: Record | None, final: bool) -> DenseGaussian | StoredDraws:
         """The Gaussian with the averaged Hessian or the metric at the mean as its precision."""
-        state = self.state
+        state, mcse = self.state, dict(last.mcse) if last else {}
         if not self.who.sampler.draws:
             return StoredDraws.point(state.mean)
 
         def precision():
-            problem, spread = self.problem.in_chart(state.chart), settings.spread if settings else 0
-            found = self._curvature(problem, state, spread, 1.0)
+            problem, spread = self.problem.in_chart(state.chart), last.spread if last else 0
+            found = self._curvature(problem, state._replace(mean=mean), spread, 1.0)
             return found.freeing(self.who.drawn).matrix
 
         antithetic = self.who.sampler.paired({}).mirrored
-        return DenseGaussian(state.mean, precision, state.chart, self.who.drawn, antithetic)
+        mean = state.mean if state.average is None else state.average.mean
+        return DenseGaussian(mean, precision, state.chart, self.who.drawn, antithetic, mcse)
 
     def _curvature(self, problem, state: State, count: int, beta: float) -> DenseCurvature:
         """The Hessian averaged over the first pairs of the last round; with none the metric at the mean."""
@@ -107,10 +108,10 @@ class DenseRounds(Rounds):
         return DenseCurvature.fisher(self.problem.in_chart(state.chart), state.mean).matrix
 
     def _round(self, keys, settings, shrink):
-        begin = {None: lambda _: self.state, "prior": self.start, "modest": self._modest}[settings.begin]
+        begin = {None: lambda _: self.state, "prior": self.start, "modest": self._modest}[settings.start]
         state = self._recentred(begin(keys), settings)
         problem = self.problem.in_chart(state.chart)
-        if settings.begin == "modest" and not state.chart:
+        if settings.start == "modest" and not state.chart:
             curvature = DenseCurvature(problem, state.mean, state.block)
         else:
             count = min(settings.spread, _ROUGH_PAIRS) if settings.rough else settings.spread
@@ -139,10 +140,10 @@ class DenseRounds(Rounds):
         ahead = _tree.subtract(drawn.first, old.first)
         squares = Squares(*map(_mean_squares, (pairs.first, ahead)))
         measured = measured_by(moved, squares, keys.count)._replace(along=along)
-        state = State(beyond, pairs, state.chart, keys.count, move, matrix)
+        state = State(beyond, pairs, state.chart, keys.count, move, matrix, state.average)
         return state, moved._replace(finite=finite), measured, []
 
-    def _recentred(self, state: State, settings: Settings) -> State:
+    def _recentred(self, state: State, settings: RoundSettings) -> State:
         """The state in the best chart, as far as the last round's curvature tells it."""
         if not (settings.centre and state.block is not None and state.chart):
             return state

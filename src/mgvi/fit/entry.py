@@ -4,7 +4,6 @@ A problem comes in; a Posterior goes out.
 It must not know what a round is made of.
 """
 
-import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -19,10 +18,9 @@ from mgvi.driver import Driver, took
 from mgvi.errors import MgviWarning
 from mgvi.fit.dense import DenseRounds
 from mgvi.fit.krylov import DRAWING, MOVING, KrylovRounds
-from mgvi.fit.large_plan import LargePlan
+from mgvi.fit.plan import PAPER, AutoPlan, Plan, Stage, StagedPlan
+from mgvi.fit.records import Record, RoundSettings
 from mgvi.fit.rounds import State, Who
-from mgvi.fit.schedule import PAPER, Settings, Stage, Staged
-from mgvi.fit.small_plan import SmallPlan
 from mgvi.gaussian import MGVI, Keys, Sampler
 from mgvi.newton import NewtonCG
 from mgvi.posterior import Posterior
@@ -37,7 +35,7 @@ def fit(
     problem: Problem,
     *,
     seed: int,
-    schedule: str | Sequence[Stage] = "auto",
+    schedule: str | Sequence[Stage] | Plan = "auto",
     samples: int | None = None,
     tolerance: float = 0.05,
     max_rounds: int = 60,
@@ -104,13 +102,13 @@ def fit(
     ('CONVERGED', '19.7')
     """
     plan = _plan(problem, schedule, tolerance)
-    if schedule != "auto":  # a given schedule tells iterations, which a matrix does not take
+    if isinstance(plan, StagedPlan):  # its iterations are those of solves
         free = problem.matrix_free()
-        problem = free.with_budget(free.budget.with_pairs(plan.at_once, plan.most))
+        problem = free.with_budget(free.budget.with_pairs(plan.first, plan.most))
     fixed = {"point_estimates": tuple(point_estimates), "constants": tuple(constants)}
-    chosen = schedule if isinstance(schedule, str) else [vars(stage) for stage in schedule]
+    chosen = schedule if isinstance(schedule, str) else repr(schedule)
     settings = {"seed": seed, "schedule": chosen, "sampler": repr(sampler or MGVI()), "tolerance": tolerance}
-    who = _who(problem, sampler or MGVI(), NewtonCG(memory=4 if schedule == "auto" else 0), **fixed)
+    who = _who(problem, sampler or MGVI(), NewtonCG(memory=0 if isinstance(plan, StagedPlan) else 4), **fixed)
     method = _Fit(problem, plan, who, {**settings, **{k: sorted(v) for k, v in fixed.items()}}, max_rounds)
     driver = Driver(problem, seed, samples, progress, callbacks, time_limit, checkpoint)
     result = driver.run(method)
@@ -140,13 +138,13 @@ class _Fit:
         self.settings, self._seed, self._max_rounds = settings, settings["seed"], max_rounds
         self._rounds = (DenseRounds if problem.budget.dense else KrylovRounds)(problem, who)
         first = plan.next([])
-        pairs = first.pairs if isinstance(first, Settings) else 1
+        pairs = first.pairs if isinstance(first, RoundSettings) else 1
         self._rounds.state = self._rounds.start(Keys(self._seed, _SETTLE, pairs))
         self.history: list[dict] = []
 
     def outcome(self) -> Status | None:
         """How the fit ends here, or None if it goes on."""
-        step = self._plan.next(self.history)
+        step = self._plan.next(self._records())
         if isinstance(step, Status):
             return step
         return Status.ITERATION_LIMIT if len(self.history) >= self._max_rounds else None
@@ -173,32 +171,38 @@ class _Fit:
 
     def advance(self) -> dict[str, Any] | None:
         """One round, with smaller deviations if it breaks down or gets nowhere."""
-        settings = self._plan.next(self.history)
-        assert isinstance(settings, Settings)
+        settings = self._plan.next(self._records())
+        assert isinstance(settings, RoundSettings)
         stream = _FRESH + len(self.history) if settings.fresh else _SETTLE
         keys = Keys(self._seed, stream, settings.pairs)
         if not self._is_rehearsed:
             self._rehearse(keys, settings)
-        tries_only = settings.begin == "modest"  # if it fails, the next round begins anew
+        is_stuck = getattr(self._plan, "is_stuck", lambda record: False)
+        tries_only = settings.start == "modest"  # if it fails, the next round begins anew
         for shrink in _SHRINKS[:1] if tries_only else _SHRINKS:
-            new, record = self._rounds.run(keys, settings, shrink)
-            if record["finite"] and not self._plan.is_stuck(record):
+            new, found = self._rounds.run(keys, settings, shrink)
+            record = Record(**{**vars(settings), **found, "round": len(self.history), "shrink": shrink})
+            if record.finite and not is_stuck(record):
                 break
-        if record["finite"]:
+        if record.finite:
             self._rounds.state = new
         elif not tries_only:
             return None
         if not self.history:
             self._problem.static.compiled.rehearse(self._rehearse_result)
-        return {"round": len(self.history), "shrink": shrink, **settings.to_json(), **record}
+        return {"round": len(self.history), **vars(record)}
+
+    def _records(self) -> list[Record]:
+        return [Record.of(values) for values in self.history]
 
     _is_rehearsed = False
 
-    def _rehearse(self, keys: Keys, settings: Settings) -> None:
+    def _rehearse(self, keys: Keys, settings: RoundSettings) -> None:
         """Begin to compile the programs of this round, and of those that the plan knows to follow."""
         self._is_rehearsed = True
-        for later in (settings, *self._plan.later()):
-            self._rounds.rehearse(keys, later)
+        later = getattr(self._plan, "later", list)  # plans of users need not know
+        for chosen in (settings, *later()):
+            self._rounds.rehearse(keys, chosen)
 
     def _rehearse_result(self) -> None:
         count = self._problem.budget.samples
@@ -217,10 +221,7 @@ class _Fit:
         return self._approximation(final=True)
 
     def _approximation(self, final: bool):
-        last = None
-        if self.history:
-            last = Settings(**{f.name: self.history[-1][f.name] for f in dataclasses.fields(Settings)})
-        return self._rounds.approximation(last, final)
+        return self._rounds.approximation(Record.of(self.history[-1]) if self.history else None, final)
 
     def failure(self) -> str:
         """Which round, which site, and what to do."""
@@ -242,15 +243,14 @@ class _Fit:
         self._rounds.state = State.from_files(arrays, facts)
 
 
-def _plan(problem, schedule, tolerance):
+def _plan(problem, schedule, tolerance) -> Plan:
+    if hasattr(schedule, "next"):
+        return schedule
     if isinstance(schedule, str) and schedule not in ("auto", "paper"):
-        raise ValueError(f"schedule must be 'auto', 'paper' or a sequence of Stage, found {schedule!r}")
+        raise ValueError(f"schedule must be 'auto', 'paper', a sequence of Stage or a Plan, found {schedule!r}")
     if schedule == "auto":
-        sizes = _tree.size(problem.latent), _tree.size(problem.data)
-        if problem.budget.dense:
-            return SmallPlan(problem.budget, tolerance)
-        return LargePlan(*sizes, problem.budget.most, tolerance)
-    return Staged(PAPER if schedule == "paper" else schedule)
+        return AutoPlan(problem.budget, _tree.size(problem.latent), _tree.size(problem.data), tolerance)
+    return StagedPlan(PAPER if schedule == "paper" else schedule)
 
 
 def _non_finite_site(problem, mean) -> str | None:

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from mgvi import _tree
 from mgvi._compile import number, program
+from mgvi.fit.records import AVERAGE, FEW, SETTLE, Record, RoundSettings
 from mgvi.fit.rounds import Rounds, Squares, State, measured_by
-from mgvi.fit.schedule import Settings
 from mgvi.gaussian import Keys, KrylovCurvature, KrylovGaussian, StoredDraws
 from mgvi.gaussian.krylov import Drawing, drawn_into, empty_room, estimated_diagonal, preconditioned, with_information
 from mgvi.linalg import Stop, global_sites, sub_blocks
@@ -72,15 +72,17 @@ class KrylovRounds(Rounds):
         pairs = self.who.sampler.paired(empty_room(self.problem, self.budget.most))
         return State(mean, pairs, self._start_chart(mean, global_sites(self.problem.latent)))
 
-    def approximation(self, settings: Settings | None, final: bool) -> KrylovGaussian | StoredDraws:
+    def approximation(self, last: Record | None, final: bool) -> KrylovGaussian | StoredDraws:
         """The Gaussian with the metric at the mean."""
         state = self.state
         if not self.who.sampler.draws:
             return StoredDraws.point(state.mean)
-        information = self._information(state, settings) if final and settings else state.information
-        thorough = settings is not None and settings.thorough
-        fixed = state.chart, self.who.sampler, self.who.drawn
-        return KrylovGaussian(state.mean, *fixed, information or {}, thorough)
+        mean = state.mean if state.average is None else state.average.mean
+        information = self._information(state._replace(mean=mean), last) if final and last else state.information
+        sampler = self.who.sampler
+        paired = {"antithetic": sampler.paired({}).mirrored, "coupled": sampler.coupled}
+        known = {"thorough": last.thorough, "mcse": dict(last.mcse)} if last else {}
+        return KrylovGaussian(mean, state.chart, self.who.drawn, information or {}, **paired, **known)
 
     def _round(self, keys, settings, shrink):
         state, self._results = self.state, []
@@ -97,7 +99,7 @@ class KrylovRounds(Rounds):
         else:
             room = state.pairs.first
         self.state = self.state._replace(pairs=None, count=0)  # new deviations take their memory, one after another
-        stop = Stop(settings.draw_residual, settings.draw_energy, settings.draw_cg)
+        stop = Stop(settings.draw_residual, settings.draw_energy, settings.most_draw_cg)
         what = Drawing(known, settings.pairs, stop)
         keys = keys._replace(count=self.budget.most)  # always as many, so that nothing is compiled anew for more pairs
         sampler = self.who.sampler
@@ -124,11 +126,11 @@ class KrylovRounds(Rounds):
         measured = measured_by(moved, Squares(spread, changes), settings.pairs, _FLOOR)
         if not has_change:
             measured = measured._replace(change=None)
-        if not settings.measure_noise or settings.pairs == 1:
+        if settings.phase not in (FEW, SETTLE, AVERAGE) or settings.pairs == 1:
             measured = measured._replace(noise=None)
         return state._replace(mean=mean), moved, measured, reports
 
-    def _preconditioned(self, state: State, curvature: KrylovCurvature, settings: Settings) -> Any:
+    def _preconditioned(self, state: State, curvature: KrylovCurvature, settings: RoundSettings) -> Any:
         """The state in the best chart, and the curvature there with an approximate inverse."""
         if not settings.precondition:
             return state, curvature
@@ -143,7 +145,7 @@ class KrylovRounds(Rounds):
         curvature, block = preconditioned(curvature, diagonal, settings.thorough)
         return state._replace(block=block), curvature
 
-    def _information(self, state: State, settings: Settings) -> Any:
+    def _information(self, state: State, settings: RoundSettings) -> Any:
         """Information of data averaged over the last samples, or None for that at the mean."""
         if not settings.spread or not self.who.sampler.draws:
             return None

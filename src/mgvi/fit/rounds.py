@@ -12,13 +12,36 @@ import numpy as np
 
 from mgvi import _files, _tree
 from mgvi._compile import numbers
-from mgvi.fit.schedule import Settings
+from mgvi.fit.records import AVERAGE, Record, RoundSettings
 from mgvi.gaussian import Approximation, Curvature, Keys, Sampler
 from mgvi.kl import Knobs, Moved, minimized
 from mgvi.linalg import Preconditioner, Stop
 from mgvi.newton import Limits
 from mgvi.pairs import Pairs
 from mgvi.problem import Chart, Problem, located
+
+
+class Average(NamedTuple):
+    """The average of the means of some rounds, and the sum of their squared distances from it, by site."""
+
+    mean: dict[str, Any]
+    squares: dict[str, Any]
+    rounds: int
+
+    @classmethod
+    def of(cls, so_far: "Average | None", mean: dict[str, Any]) -> "Average":
+        """With one round more."""
+        if so_far is None:
+            return cls(mean, dict.fromkeys(mean, 0.0), 1)
+        rounds = so_far.rounds + 1
+        apart = _tree.subtract(mean, so_far.mean)
+        squares = {n: so_far.squares[n] + float((x * x).mean()) * (rounds - 1) / rounds for n, x in apart.items()}
+        return cls(_tree.add(so_far.mean, _tree.scale(1 / rounds, apart)), squares, rounds)
+
+    def errors(self, spread: dict[str, Any]) -> dict[str, float]:
+        """Monte Carlo error of the average, by site, in rms deviations."""
+        most = max(self.rounds - 1, 1) * self.rounds
+        return {name: math.sqrt(x / most) / float(spread[name]) for name, x in self.squares.items()}
 
 
 class State(NamedTuple):
@@ -30,6 +53,7 @@ class State(NamedTuple):
     count: int = 0  # pairs that count; the rest are zeros
     move: dict[str, Any] | None = None  # of a dense problem's mean in the last round, in rms deviations of each entry
     block: Any = None  # the last precision: of a dense problem whole, of a large one its global sites
+    average: "Average | None" = None  # of the means of rounds with fresh samples
     information: dict[str, Any] | None = None  # of a large problem's data, that the last pairs were drawn with
     preconditioner: Preconditioner | None = None  # the last one of a large problem
 
@@ -42,8 +66,14 @@ class State(NamedTuple):
         if made is not None:
             groups |= {"diagonal": made.diagonal, "chosen": made.chosen}
         block = {"block": self.block, "inverse": None if made is None else made.inverse}
+        if self.average is not None:
+            groups |= {
+                "average": self.average.mean,
+                "squares": {n: np.asarray(x) for n, x in self.average.squares.items()},
+            }
         groups["matrices"] = {name: x for name, x in block.items() if x is not None}
-        facts = {"count": self.count, "mirrored": self.pairs.mirrored}
+        rounds = 0 if self.average is None else self.average.rounds
+        facts = {"count": self.count, "mirrored": self.pairs.mirrored, "averaged": rounds}
         return {name: tree for name, tree in groups.items() if tree}, facts
 
     @classmethod
@@ -52,6 +82,10 @@ class State(NamedTuple):
         made, matrices = None, arrays.get("matrices", {})
         if "diagonal" in arrays:
             made = Preconditioner(arrays["diagonal"], matrices.get("inverse"), arrays.get("chosen", {}))
+        average = None
+        if facts["averaged"]:
+            squares = {name: float(x) for name, x in arrays["squares"].items()}
+            average = Average(arrays["average"], squares, facts["averaged"])
         return cls(
             arrays["mean"],
             Pairs(arrays["deviations"], arrays.get("partners"), facts["mirrored"]),
@@ -59,6 +93,7 @@ class State(NamedTuple):
             facts["count"],
             arrays.get("move"),
             matrices.get("block"),
+            average,
             arrays.get("information"),
             made,
         )
@@ -67,6 +102,7 @@ class State(NamedTuple):
 class Measured(NamedTuple):
     """How far a round went, by site."""
 
+    spread: dict[str, Any]  # rms deviation, 1 where there is none
     shift: dict[str, Any]  # rms change of the mean over rms deviation
     noise: dict[str, Any] | None = None  # standard error of the mean over rms deviation
     change: dict[str, Any] | None = None  # rms change of the deviations over their rms
@@ -84,11 +120,11 @@ def measured_by(moved: Moved, squares: Squares, count: int, floor: float = 0.0) 
     """How far a round went; rms deviations below a floor count as that."""
     rms = {name: np.sqrt(x) for name, x in squares.deviations.items()}
     # The prior's sd, 1, for a site that has no deviations.
-    spread = {name: np.where(r > 0, np.maximum(r, floor), 1.0) for name, r in rms.items()}
-    shift = {name: np.sqrt(x) / spread[name] for name, x in moved.step.items()}
+    spread = {name: np.where(r > 0, r, 1.0) for name, r in rms.items()}
+    shift = {name: np.sqrt(x) / np.maximum(spread[name], floor) for name, x in moved.step.items()}
     noise = {name: np.sqrt(x / max(count - 1, 1)) / spread[name] for name, x in moved.scatter.items()}
     change = {name: np.sqrt(x) / np.where(rms[name] > 0, rms[name], 1.0) for name, x in squares.changes.items()}
-    return Measured(shift, noise, change)
+    return Measured(spread, shift, noise, change)
 
 
 class Who(NamedTuple):
@@ -117,22 +153,28 @@ class Rounds:
         """The state before the first round."""
         raise NotImplementedError
 
-    def approximation(self, settings: Settings | None, final: bool) -> Approximation:
-        """The Gaussian around the mean of the state.
+    def approximation(self, last: Record | None, final: bool) -> Approximation:
+        """The Gaussian around the mean of the state, after the last round.
 
-        `settings` are those of the last round; if `final`, all that its deviations told is taken into account.
+        If `final`, all that its deviations told is taken into account.
         """
         raise NotImplementedError
 
-    def run(self, keys: Keys, settings: Settings, shrink: float) -> tuple[State, dict[str, Any]]:
+    def run(self, keys: Keys, settings: RoundSettings, shrink: float) -> tuple[State, dict[str, Any]]:
         """The state after a round, and a record of plain numbers.
 
         Whether that is the `state` from now on, the caller decides.
         """
         state, moved, measured, reports = self._round(keys, settings, shrink)
-        return state, _record(moved, measured, reports)
+        if settings.phase == AVERAGE:
+            average = Average.of(state.average, state.mean)
+            share, scatter = math.sqrt(1 / average.rounds), average.errors(measured.spread)
+            noise = {name: max(share * float(x), scatter[name]) for name, x in (measured.noise or {}).items()}
+            state, measured = state._replace(average=average), measured._replace(noise=noise)
+        record = _record(moved, measured, reports)
+        return state, {**record, "averaged_rounds": 0 if state.average is None else state.average.rounds}
 
-    def rehearse(self, keys: Keys, settings: Settings) -> None:
+    def rehearse(self, keys: Keys, settings: RoundSettings) -> None:
         """Begin to compile the programs of a round."""
         kept = self.state
         try:
@@ -140,14 +182,14 @@ class Rounds:
         finally:
             self.state = kept
 
-    def _round(self, keys: Keys, settings: Settings, shrink: float) -> Any:
+    def _round(self, keys: Keys, settings: RoundSettings, shrink: float) -> Any:
         """The state after a round, what moving the mean did, how far it went, and reports of solves."""
         raise NotImplementedError
 
-    def _minimized(self, curvature: Curvature, pairs: Pairs, settings: Settings) -> tuple[Any, Moved, Any]:
+    def _minimized(self, curvature: Curvature, pairs: Pairs, settings: RoundSettings) -> tuple[Any, Moved, Any]:
         """The mean that minimises the KL, what moving it there did, and where each pair alone would move it."""
-        cg = Stop(settings.newton_residual, 0.0, settings.newton_cg, settings.newton_share)
-        limits = Limits(settings.newton_steps, settings.newton_decrement, cg, settings.newton_damping)
+        cg = Stop(settings.newton_residual, 0.0, settings.most_newton_cg, settings.newton_share)
+        limits = Limits(settings.most_steps, settings.newton_decrement, cg, settings.newton_damping)
         knobs = numbers(Knobs(settings.pairs, limits, settings.lead))
         static = {"minimizer": self.who.minimizer, "batch": self.budget.batch}
         return self.compiled.call(minimized, curvature, pairs, knobs, **static)
@@ -177,7 +219,7 @@ def _record(moved: Moved, measured: Measured, reports: list[Any]) -> dict[str, A
     moved, measured, reports = jax.device_get((moved, measured, reports))
 
     def worst(by_site):
-        return None if by_site is None else float(max(by_site.values()))
+        return float(max(by_site.values())) if by_site else None
 
     return {
         "kl": float(moved.kl),
@@ -185,6 +227,7 @@ def _record(moved: Moved, measured: Measured, reports: list[Any]) -> dict[str, A
         "change": worst(measured.change),
         "along": None if measured.along is None else list(measured.along),
         "noise": worst(measured.noise),
+        "mcse": {name: float(x) for name, x in (measured.noise or {}).items()},
         "draw_cg": max((int(report.iterations.max()) for report in reports), default=0),
         "draw_status": max((int(report.status.max()) for report in reports), default=0),
         "newton_steps": int(moved.newton.steps),

@@ -8,7 +8,6 @@ from mgvi.gaussian.approximations import (
     APPROXIMATIONS,
     Approximation,
     DenseGaussian,
-    DiagonalGaussian,
     KrylovGaussian,
     StoredDraws,
 )
@@ -24,7 +23,6 @@ __all__ = [
     "Curvature",
     "DenseCurvature",
     "DenseGaussian",
-    "DiagonalGaussian",
     "Keys",
     "KrylovCurvature",
     "KrylovGaussian",

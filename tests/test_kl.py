@@ -6,12 +6,14 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from mgvi.minimizers import Limits, NewtonCG
-from mgvi.objective import SampledKL
 
 import mgvi
+from mgvi.gaussian import KrylovCurvature
+from mgvi.kl import SampledKL
 from mgvi.linalg import Preconditioner
-from mgvi.problem import averaged_information, tempered_metric
+from mgvi.newton import Limits, NewtonCG
+from mgvi.pairs import Pairs
+from mgvi.problem.density import averaged_information, tempered_metric
 from mgvi.status import Status
 
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -43,14 +45,15 @@ def both_ways(count):
 def test_batches_of_filled_up_deviations_give_the_same_objective(x64, antithetic, batch):
     rest = jnp.zeros((6, 3))
     filled = {"w": jnp.concatenate([DEVIATIONS["w"], rest])}
-    whole = SampledKL(problem(), DEVIATIONS, 0.5, FREE, antithetic=antithetic)
-    parts = SampledKL(problem(), filled, 0.5, FREE, antithetic=antithetic, count=jnp.asarray(6), batch=batch)
+    curvature = KrylovCurvature(problem(), MEAN, FREE, 0.5)
+    whole = SampledKL(curvature, Pairs(DEVIATIONS, mirrored=antithetic))
+    parts = SampledKL(curvature, Pairs(filled, mirrored=antithetic), jnp.asarray(6), batch)
     found = []
     for objective in (whole, parts):
         gradient, known = objective.gradient(MEAN)
         step = {"w": jnp.array([0.3, 0.1, -0.2])}
         change = objective.change(MEAN, known, step, objective.gradient({"w": MEAN["w"] + step["w"]})[1])
-        found.append((gradient["w"], known.value, known.scatter["w"], known.terms["y"], known.information["y"], change))
+        found.append((gradient["w"], known.value, known.seen["w"], known.terms["y"], known.information["y"], change))
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
@@ -58,18 +61,18 @@ def test_batches_of_filled_up_deviations_give_the_same_objective(x64, antithetic
 @pytest.mark.parametrize("antithetic", [False, True])
 def test_scatter_is_that_of_the_preconditioned_gradients_of_the_pairs(x64, antithetic):
     here, diagonal = problem(), np.array([2.0, 3.0, 5.0])
-    known = SampledKL(
-        here, DEVIATIONS, 0.5, FREE, None, Preconditioner({"w": diagonal}), antithetic, jnp.asarray(6), 2
-    ).gradient(MEAN)[1]
+    curvature = KrylovCurvature(here, MEAN, FREE, 0.5, {}, Preconditioner({"w": diagonal}))
+    known = SampledKL(curvature, Pairs(DEVIATIONS, mirrored=antithetic), jnp.asarray(6), 2).gradient(MEAN)[1]
+    scatter, _ = curvature.scatter(known.seen, 6)
     density = lambda w: 0.5 * w @ w - 0.5 * jnp.sum(here.log_likelihood({"w": w})["y"])
     each = jax.vmap(jax.grad(density))(MEAN["w"] + (both_ways(6) if antithetic else DEVIATIONS["w"]))
     pairs = each.reshape(-1, 6, 3).mean(axis=0)
     steps = (pairs - pairs.mean(axis=0)) / diagonal
-    np.testing.assert_allclose(known.scatter["w"], np.mean(steps**2), rtol=1e-10)
+    np.testing.assert_allclose(scatter["w"], np.mean(steps**2), rtol=1e-10)
 
 
 def test_change_is_the_difference_and_the_gradient_its_derivative(x64):
-    objective = SampledKL(problem(), DEVIATIONS, 1.0, FREE, antithetic=True)
+    objective = SampledKL(KrylovCurvature(problem(), MEAN, FREE), Pairs(DEVIATIONS))
     step = jnp.array([0.3, 0.1, -0.2])
     gradient, known = objective.gradient(MEAN)
 
@@ -83,7 +86,7 @@ def test_change_is_the_difference_and_the_gradient_its_derivative(x64):
 
 def test_averaged_information_is_that_of_the_samples_with_the_jacobian_at_the_mean(x64):
     here = problem()
-    known = averaged_information(here, MEAN, DEVIATIONS, 4)  # the first four of six
+    known = averaged_information(here, MEAN, Pairs(DEVIATIONS), 4)  # the first four of six
     points = 2.0 * (MEAN["w"] + both_ways(4)) @ X.T
     expected = np.mean(jax.nn.sigmoid(points) * jax.nn.sigmoid(-points), axis=0)
     np.testing.assert_allclose(known["y"], expected, rtol=1e-12)
@@ -97,20 +100,20 @@ def test_averaged_information_of_logits_is_the_averaged_hessian(x64):
     """What the best Gaussian has as its precision, so that saturated data do not run away."""
     here = problem()
     hessian = jax.vmap(lambda d: jax.hessian(lambda w: here.neg_log_density({"w": w}))(MEAN["w"] + d))(both_ways(6))
-    metric = tempered_metric(here, MEAN, averaged_information(here, MEAN, DEVIATIONS, 6), 1.0, FREE)
+    metric = tempered_metric(here, MEAN, averaged_information(here, MEAN, Pairs(DEVIATIONS), 6), 1.0, FREE)
     found = jax.vmap(lambda v: metric.mv({"w": v})["w"])(jnp.eye(3))
     np.testing.assert_allclose(found, np.mean(hessian, axis=0), rtol=1e-10)
 
 
 def test_information_in_other_parameters_stays_that_at_the_mean(x64):
-    assert averaged_information(problem("probs"), MEAN, DEVIATIONS, 6) == {}
+    assert averaged_information(problem("probs"), MEAN, Pairs(DEVIATIONS), 6) == {}
 
 
 def test_steps_of_a_large_problem_take_global_latents_a_few_prior_sds_at_most():
     observe = lambda values: {"y": dist.Normal(values["scale"] * values["field"], 1.0)}
     problem = mgvi.from_function(observe, {"field": (200,), "scale": ()}, {"y": jnp.zeros(200)})
-    objective = SampledKL(problem, {"field": jnp.zeros((1, 200)), "scale": jnp.zeros(1)}, 1.0, {})
-    longest = lambda scale, field: float(objective.longest({"scale": jnp.array(scale), "field": jnp.full(200, field)}))
+    curvature = KrylovCurvature(problem, problem.latent_zeros(), {})
+    longest = lambda scale, field: float(curvature.longest({"scale": jnp.array(scale), "field": jnp.full(200, field)}))
     assert longest(0.5, 100.0) == 1.0
     assert longest(20.0, 0.0) * 20.0 == pytest.approx(2.0)
 
@@ -140,7 +143,7 @@ class Stretched:
 def test_steps_learn_the_curvature_that_the_metric_lacks(backend, x64, monkeypatch):
     """Without learning, steps are shorter than 1/20, and the flattest direction is at half its way after 40 of them."""
     # Inner products are made in another way on an accelerator.
-    monkeypatch.setattr("mgvi.linalg.conjugate_gradients._is_written_out", lambda count: backend == "gpu")
+    monkeypatch.setattr("mgvi.linalg.stacks.is_written_out", lambda count: backend == "gpu")
     x, _, _ = NewtonCG().minimize(Stretched(), jnp.zeros(5), Limits(steps=40, decrement=0.0))
     np.testing.assert_allclose(x, 1.0, atol=1e-3)
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from mgvi.samplers.white import stratified_normals
 from scipy import stats
+
+from mgvi.gaussian.white import stratified_normals
 
 
 def rows(seed, count, size=3):

@@ -6,11 +6,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from mgvi.samplers.hessians import averaged_hessian, information_matrix
 
 import mgvi
 from mgvi import _tree
+from mgvi.gaussian.hessians import averaged_hessian, information_matrix
 from mgvi.linalg import Compression
+from mgvi.pairs import Pairs
 
 GROUPS = 30
 PAIRS = 4
@@ -38,18 +39,19 @@ def adapted(problem, turned):
     at = {"origin": np.array(-0.3), "power": rng.uniform(0, 1, GROUPS)}
     if turned:
         at["basis"] = np.linalg.qr(rng.standard_normal((GROUPS, GROUPS)))[0]
-    return problem.in_coordinates({"effect": at})
+    return problem.in_chart({"effect": at})
 
 
 def points(problem, pairs=PAIRS):
     rng = np.random.default_rng(3)
     mean = {name: 0.2 * rng.standard_normal(leaf.shape) for name, leaf in problem.latent.items()}
     half = {name: 0.3 * rng.standard_normal((pairs, *leaf.shape)) for name, leaf in problem.latent.items()}
-    return mean, {name: np.concatenate([d, -d]) for name, d in half.items()}
+    return mean, Pairs(half)
 
 
-def expected(problem, mean, spread):
+def expected(problem, mean, pairs):
     """Hessians of all points, made one by one."""
+    spread = pairs.both()
 
     def energy(x, spread):
         xi = _tree.from_row(x, problem.latent)
@@ -64,11 +66,11 @@ def expected(problem, mean, spread):
 
 
 @pytest.mark.parametrize("coordinates", ["standard", "powers", "turned"])
-@pytest.mark.parametrize("room", [None, 3 * PAIRS])
+@pytest.mark.parametrize("room", [PAIRS, 3 * PAIRS])
 def test_average_is_the_mean_of_the_hessians(problem, coordinates, room):
     here = problem if coordinates == "standard" else adapted(problem, coordinates == "turned")
     mean, spread = points(problem)
-    found = averaged_hessian(here, mean, 1.0, spread, room=room)
+    found = averaged_hessian(here, mean, 1.0, spread, PAIRS, room)
     np.testing.assert_allclose(found, expected(here, mean, spread), rtol=1e-8, atol=1e-9)
 
 
@@ -85,7 +87,7 @@ def test_information_is_that_of_the_metric(problem, coordinates):
 def test_groups_share_a_product(problem):
     mean, spread = points(problem)
     for here in (problem, adapted(problem, turned=False)):
-        averaged_hessian(here, mean, 1.0, spread)
+        averaged_hessian(here, mean, 1.0, spread, PAIRS, PAIRS)
         information_matrix(here, mean)
     assert [len(found.vectors) for found in problem.static.compressions.values()] == [4] * 4
 
@@ -93,7 +95,7 @@ def test_groups_share_a_product(problem):
 def test_zeros_that_are_none_are_noticed(problem):
     mean, spread = points(problem)
     wrong = np.eye(_tree.size(problem.latent), dtype=bool)
-    averaged_hessian(problem, mean, 1.0, spread)  # looks for them
+    averaged_hessian(problem, mean, 1.0, spread, PAIRS, PAIRS)  # looks for them
     problem.static.compressions.update(dict.fromkeys(problem.static.compressions, Compression(wrong)))
-    found = averaged_hessian(problem, mean, 1.0, spread)
+    found = averaged_hessian(problem, mean, 1.0, spread, PAIRS, PAIRS)
     np.testing.assert_allclose(found, expected(problem, mean, spread), rtol=1e-8, atol=1e-9)

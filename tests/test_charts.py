@@ -11,7 +11,7 @@ import mgvi
 from mgvi import _tree
 from mgvi.distributions import scale_of, standardize
 from mgvi.fields import Grid, StationaryField, smooth_spectrum
-from mgvi.problem import whitened
+from mgvi.problem.density import whitened
 
 GRID = Grid((6, 5))
 
@@ -58,7 +58,7 @@ def in_some_coordinates(problem, turned):
         if "basis" in at:
             at["basis"] = np.linalg.qr(rng.normal(size=at["basis"].shape))[0]
         coordinates[name] = at
-    return problem.in_coordinates(coordinates)
+    return problem.in_chart(coordinates)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -67,7 +67,7 @@ def test_density_is_that_of_the_latent_times_the_jacobian(double, name, turned):
     model, shape = MODELS[name]
     problem = mgvi.from_numpyro(model, np.random.default_rng(1).normal(size=shape))
     other = in_some_coordinates(problem, turned)
-    assert set(other.coordinates) == {"groups": {"theta"}, "learned_field": {"field", "p_curve"}}.get(
+    assert set(other.chart) == {"groups": {"theta"}, "learned_field": {"field", "p_curve"}}.get(
         name, {"spread", "walk", "low"}
     )
     size = _tree.size(problem.latent)
@@ -75,21 +75,24 @@ def test_density_is_that_of_the_latent_times_the_jacobian(double, name, turned):
     flat = lambda tree: _tree.to_rows(jax.tree.map(lambda leaf: leaf[None], tree))[0]
     for key in range(3):
         row = jax.random.normal(jax.random.key(key), (size,))
-        jacobian = jax.jacfwd(lambda row: flat(other.standard(unflat(row))))(row)
-        expected = problem.neg_log_density(other.standard(unflat(row))) - np.linalg.slogdet(jacobian)[1]
+        jacobian = jax.jacfwd(lambda row: flat(other.located(unflat(row))[0]))(row)
+        expected = problem.neg_log_density(other.located(unflat(row))[0]) - np.linalg.slogdet(jacobian)[1]
         np.testing.assert_allclose(other.neg_log_density(unflat(row)), expected, rtol=1e-10)
-        values = problem.constrain(other.standard(unflat(row)))
+        values = problem.constrain(other.located(unflat(row))[0])
         for site, value in other.constrain(unflat(row)).items():
             np.testing.assert_allclose(value, values[site], rtol=1e-10)
+        back, volume = other.charted(other.located(unflat(row))[0])
+        np.testing.assert_allclose(flat(back), row, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(volume, -np.linalg.slogdet(jacobian)[1], rtol=1e-9, atol=1e-10)
 
 
 def test_information_is_that_of_the_prior_of_the_coordinates(double):
     """2 c^2 for the logarithm of a scale, once for each latent: E[score score^T] of a normal with that scale."""
     problem = in_some_coordinates(mgvi.from_numpyro(groups, np.zeros(4)), False)
     xi = _tree.zeros(problem.latent)
-    push = jax.linearize(lambda xi: whitened(problem, xi)["coordinates of theta"], xi)[1]
+    push = jax.linearize(lambda xi: whitened(problem, xi)["chart of theta"], xi)[1]
     found = float(jnp.sum(push({"tau": jnp.ones(()), "theta": jnp.zeros(4)}) ** 2))
-    np.testing.assert_allclose(found, 2 * np.sum(problem.coordinates["theta"]["power"] ** 2), rtol=1e-10)
+    np.testing.assert_allclose(found, 2 * np.sum(problem.chart["theta"]["power"] ** 2), rtol=1e-10)
 
 
 SCALED = {
@@ -148,7 +151,7 @@ def test_scale_of_a_hierarchy_against_quadrature(double, noise):
 def test_posterior_in_coordinates_comes_back_from_disk(tmp_path):
     problem = mgvi.from_numpyro(groups, np.array([3.0, -2.0, 0.5, 4.0]))
     posterior = mgvi.fit(problem, seed=1, progress=False)
-    assert posterior.problem.coordinates
+    assert posterior.problem.chart == {}  # results are in standard latents
     posterior.save(tmp_path / "saved")
     again = mgvi.load(tmp_path / "saved", problem)
     np.testing.assert_array_equal(again.samples["theta"], posterior.samples["theta"])

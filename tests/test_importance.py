@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mgvi import _pareto
+from mgvi import importance
 
 
 @pytest.mark.parametrize("scale", [0.3, 0.8, 1.5, 3.0])
@@ -12,7 +12,7 @@ def test_shape_and_weights_agree_with_arviz(scale):
     if not hasattr(arviz, "psislw"):
         pytest.skip("arviz 1.x")
     log_weights = scale * np.random.default_rng(1).standard_t(5, size=1000)
-    weights, k = _pareto.smoothed(log_weights)
+    weights, k = importance.smoothed(log_weights)
     expected, expected_k = arviz.psislw(log_weights[None])
     assert k == pytest.approx(float(np.ravel(expected_k)[0]), abs=0.02)
     expected = np.exp(np.ravel(expected))
@@ -20,6 +20,6 @@ def test_shape_and_weights_agree_with_arviz(scale):
 
 
 def test_equal_weights_are_left_alone():
-    weights, k = _pareto.smoothed(np.zeros(500))
+    weights, k = importance.smoothed(np.zeros(500))
     np.testing.assert_array_equal(weights, 1 / 500)
     assert k < 0
