@@ -63,7 +63,7 @@ def test_scatter_is_that_of_the_preconditioned_gradients_of_the_pairs(x64, antit
     here, diagonal = problem(), np.array([2.0, 3.0, 5.0])
     curvature = KrylovCurvature(here, MEAN, FREE, 0.5, {}, Preconditioner({"w": diagonal}))
     known = SampledKL(curvature, Pairs(DEVIATIONS, mirrored=antithetic), jnp.asarray(6), 2).gradient(MEAN)[1]
-    scatter, _ = curvature.scatter(known.seen, 6)
+    scatter = curvature.scatter(known.seen, 6)
     density = lambda w: 0.5 * w @ w - 0.5 * jnp.sum(here.log_likelihood({"w": w})["y"])
     each = jax.vmap(jax.grad(density))(MEAN["w"] + (both_ways(6) if antithetic else DEVIATIONS["w"]))
     pairs = each.reshape(-1, 6, 3).mean(axis=0)

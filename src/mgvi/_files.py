@@ -159,7 +159,7 @@ def unpacked(arrays: dict[str, Any], like: Any) -> Any:
 
 
 def _is_key(leaf) -> bool:
-    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _raw(leaf):

@@ -190,7 +190,7 @@ class Driver:
 
 
 def _is_point(approximation: Approximation) -> bool:
-    return isinstance(approximation, StoredDraws) and approximation.refusal.startswith("a point")
+    return isinstance(approximation, StoredDraws) and len(jax.tree.leaves(approximation.pool)[0]) == 1
 
 
 def numbers_of(record: dict) -> str:

@@ -156,15 +156,15 @@ class Moved(NamedTuple):
 
 @program("rounds", static_argnames=("minimizer", "batch"))
 def minimized(curvature, pairs, knobs: Knobs, *, minimizer, batch):
-    """The mean that minimises the sampled KL, what moving it there did, and the steps of the pairs if these are few."""
+    """The mean that minimises the sampled KL, and what moving it there did."""
     inside = curvature.inside()
     objective = SampledKL(inside, pairs.map(inside.pack), knobs.pairs, batch)
     new, known, report = minimizer.minimize(objective, inside.mean, knobs.newton)
     finite = jnp.isfinite(known.value) & (report.status != Status.NOT_FINITE)
-    scatter, steps = inside.scatter(known.seen, knobs.pairs)
+    scatter = inside.scatter(known.seen, knobs.pairs)
     new, old = inside.outside(new), inside.outside(inside.mean)
     if inside.uses_information:
         few = global_sites(curvature.problem.static.latent)
         new = {name: old[name] + knobs.lead * (x - old[name]) if name in few else x for name, x in new.items()}
     step = {name: jnp.mean((x - old[name]) ** 2) for name, x in new.items()}
-    return new, Moved(known.value, report, finite, step, scatter), steps
+    return new, Moved(known.value, report, finite, step, scatter)

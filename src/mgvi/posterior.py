@@ -20,6 +20,7 @@ from mgvi.problem import Problem
 from mgvi.status import Status
 
 _MAPPED = 32  # samples in one call of a user's function
+_SHIFTED = 64  # samples that tell how the error of the mean shows in each site
 _FEWEST_WEIGHED = 100  # samples whose importance weights tell anything
 
 
@@ -135,6 +136,25 @@ class Posterior:
         """Standard deviation over the samples, by site."""
         return {name: x.std(axis=0, dtype=np.float64).astype(x.dtype) for name, x in self.samples.items()}
 
+    @cached_property
+    def mcse(self) -> dict[str, np.ndarray]:
+        """Monte Carlo error of the mean of every site, in its posterior sds; empty if nothing is known of it.
+
+        It is what the finite number of samples in the fit leaves of uncertainty in the mean; its variance is part of
+        that of the samples. It is exact for functions that are linear in the latents.
+        """
+        errors = self._approximation.mcse
+        if not errors:
+            return {}
+        apart = _tree.first_of(self.deviations, _SHIFTED)
+        # Where the mean may be: the deviations of some samples, as long as its errors are.
+        part = {name: errors.get(name, 0.0) / (1 + errors.get(name, 0.0) ** 2) ** 0.5 for name in apart}
+        shifted = {name: d * np.asarray(part[name], d.dtype) for name, d in apart.items()}
+        here = Posterior(self.problem, self.latent_mean, shifted, approximation=self._approximation)
+        found, sds = here.samples, self.sd
+        ratio = lambda x, sd: np.where(sd > 0, x.std(axis=0, dtype=np.float64) / np.where(sd > 0, sd, 1.0), 0.0)
+        return {name: ratio(found[name], sds[name]) for name in found}
+
     def quantile(self, q: Any) -> dict[str, np.ndarray]:
         """Quantiles over the samples, by site."""
         return {name: np.quantile(x, q, axis=0) for name, x in self.samples.items()}
@@ -217,12 +237,16 @@ class Posterior:
         return importance.smoothed(np.where(np.isnan(log_weights), -np.inf, log_weights))
 
     def summary(self, max_rows: int = 16) -> _table.Table:
-        """Mean, sd and quantiles: one row for each number, or one for a whole field of more than `max_rows`."""
-        columns = ["mean", "sd", "5%", "50%", "95%"]
+        """Mean, sd and quantiles: one row for each number, or one for a whole field of more than `max_rows`.
+
+        After a fit `mcse` is the Monte Carlo error of the mean, in sds.
+        """
+        columns = ["mean", "sd", "5%", "50%", "95%", *(["mcse"] if self.mcse else [])]
         rows = []
         for name, x in self.samples.items():
             flat = x.reshape(len(x), -1)
-            stats = np.stack([flat.mean(0), flat.std(0), *np.quantile(flat, [0.05, 0.5, 0.95], axis=0)], axis=-1)
+            stats = [flat.mean(0), flat.std(0), *np.quantile(flat, [0.05, 0.5, 0.95], axis=0)]
+            stats = np.stack([*stats, *([np.ravel(self.mcse[name])] if self.mcse else [])], axis=-1)
             if flat.shape[1] > max_rows:
                 rows.append((f"{name}{list(x.shape[1:])}, average", stats.mean(axis=0)))
                 continue

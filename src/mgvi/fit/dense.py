@@ -132,7 +132,7 @@ class DenseRounds(Rounds):
             old, weight = drawn, max(weight, 1.0)  # other keys: nothing to compare with
         pairs = _mixed(old, drawn, min(weight, 1.0))
         padded = pairs.map(lambda stack: _tree.filled(stack, self.budget.most))  # one program for any number of pairs
-        mean, moved, _ = self._minimized(moving, padded, settings)
+        mean, moved = self._minimized(moving, padded, settings)
         mean, moved = _tree.on_host(mean), _tree.on_host(moved)
         finite = moved.finite and all(np.all(np.isfinite(x)) for x in jax.tree.leaves((mean, pairs)))
         beyond, move, along = self._extrapolated(state, mean, pairs.first, weight)

@@ -115,7 +115,7 @@ class KrylovRounds(Rounds):
         # Until the mean has moved, the fit stands at the mean from before the round, with what was drawn there.
         fixed = {"information": information, "preconditioner": curvature.preconditioner, "count": settings.pairs}
         state = self.state = state._replace(pairs=pairs, **fixed)
-        mean, moved, _ = self._minimized(replace(curvature, free=self.who.moving), pairs, settings)
+        mean, moved = self._minimized(replace(curvature, free=self.who.moving), pairs, settings)
         if self.compiled.rehearses:
             return None
         moved, squares = jax.device_get((moved, squares))

@@ -276,7 +276,7 @@ class AutoPlan:
         """
         last = history[-1]
         before = history[-2] if len(history) > 1 else last
-        alike = before.phase == SETTLE and before.pairs == last.pairs and before.shift <= 1
+        alike = before.phase != TEMPER and before.pairs == last.pairs and before.shift <= 1
         if last.along is None or not alike:
             return 1.0
         cosine, square = last.along

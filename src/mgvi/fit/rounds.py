@@ -48,10 +48,10 @@ class State(NamedTuple):
     """Where a fit stands. Mean and pairs are in the chart."""
 
     mean: dict[str, Any]
-    pairs: Pairs | None  # None: their memory is being used for new ones
+    pairs: Any  # `Pairs`; None: their memory is being used for new ones
     chart: Chart
     count: int = 0  # pairs that count; the rest are zeros
-    move: dict[str, Any] | None = None  # of a dense problem's mean in the last round, in rms deviations of each entry
+    move: Any = None  # of a dense problem's mean in the last round, in rms deviations of each entry
     block: Any = None  # the last precision: of a dense problem whole, of a large one its global sites
     average: "Average | None" = None  # of the means of rounds with fresh samples
     information: dict[str, Any] | None = None  # of a large problem's data, that the last pairs were drawn with
@@ -59,7 +59,6 @@ class State(NamedTuple):
 
     def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
         """Groups of arrays and plain facts."""
-        assert self.pairs is not None
         groups: dict[str, Any] = {"mean": self.mean, "deviations": self.pairs.first, "partners": self.pairs.second}
         groups |= {"chart": _files.flattened(self.chart), "move": self.move, "information": self.information}
         made = self.preconditioner
@@ -186,8 +185,8 @@ class Rounds:
         """The state after a round, what moving the mean did, how far it went, and reports of solves."""
         raise NotImplementedError
 
-    def _minimized(self, curvature: Curvature, pairs: Pairs, settings: RoundSettings) -> tuple[Any, Moved, Any]:
-        """The mean that minimises the KL, what moving it there did, and where each pair alone would move it."""
+    def _minimized(self, curvature: Curvature, pairs: Pairs, settings: RoundSettings) -> tuple[Any, Moved]:
+        """The mean that minimises the KL, and what moving it there did."""
         cg = Stop(settings.newton_residual, 0.0, settings.most_newton_cg, settings.newton_share)
         limits = Limits(settings.most_steps, settings.newton_decrement, cg, settings.newton_damping)
         knobs = numbers(Knobs(settings.pairs, limits, settings.lead))

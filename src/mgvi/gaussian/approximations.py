@@ -7,7 +7,7 @@ It must not know how the approximation was found.
 import math
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +38,19 @@ class Drawn(NamedTuple):
 class Approximation(Protocol):
     """What a Posterior needs to know of the distribution of its latents."""
 
-    refusal: ClassVar[str | None]  # why samples cannot be weighed against the exact posterior, or None if they can
-    mcse: dict[str, float]  # Monte Carlo error of the mean, by latent site, in its rms deviations
+    @property
+    def refusal(self) -> str | None:
+        """Why samples cannot be weighed against the exact posterior, or None if they can."""
+        ...
+
+    @property
+    def mcse(self) -> dict[str, float]:
+        """Monte Carlo error of the mean, by latent site, in its rms deviations."""
+        ...
+
+    def standard(self, problem: Problem, deviations: Any) -> Drawn:
+        """Standard latents of deviations from the mean in the chart."""
+        ...
 
     def draw(self, problem: Problem, n: int, seed: int, stream: int) -> Drawn:
         """`n` standard latents."""
@@ -76,10 +87,14 @@ def _charted_many(problem, mean, deviations, centre):
 class _InChart:
     """A Gaussian in a chart: the way to standard latents and back, and to files and back."""
 
-    refusal: ClassVar[str | None] = None
     mean: Any
     chart: Chart
     mcse: dict[str, float]
+
+    @property
+    def refusal(self) -> str | None:
+        """None: samples can be weighed."""
+        return None
 
     def standard(self, problem: Problem, deviations: Any, status: Status = Status.CONVERGED) -> Drawn:
         """Standard latents of deviations from the mean in the chart."""
@@ -309,7 +324,7 @@ class StoredDraws:
     mean: dict[str, Any]
     pool: dict[str, Any]
     refusal: str = "these are draws of the posterior itself, with no density to weigh them by."
-    mcse: ClassVar[dict[str, float]] = {}
+    mcse: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def point(cls, mean: dict[str, Any]) -> "StoredDraws":

@@ -1,6 +1,6 @@
 """What a curvature can do: a precision at a mean of a problem.
 
-A problem and a mean in its chart come in; solutions, draws and blocks of the precision go out.
+A problem and a mean in its chart come in; draws, blocks and, within compiled programs, solutions go out.
 It must not know why they are asked for.
 """
 
@@ -20,38 +20,40 @@ class Keys(NamedTuple):
 
 
 class Curvature(Protocol):
-    """The precision of a Gaussian at a mean.
+    """The precision of a Gaussian at a mean; a pytree, so that it can be an argument of compiled programs.
 
-    `DenseCurvature` keeps a matrix, `KrylovCurvature` multiplies. Both are pytrees, so that they can be arguments of
-    compiled programs; what a program makes of them is told by `inside`.
+    `DenseCurvature` keeps a matrix, `KrylovCurvature` multiplies.
     """
 
-    problem: Problem
-    mean: Latent
-    free: dict[str, Any]  # 1 for each site that varies, 0 for each that does not
-    beta: Any  # power of the likelihood
+    @property
+    def problem(self) -> Problem:
+        """In the chart of the mean."""
+        ...
 
-    def draw(self, keys: Keys, stop: Stop, coupled: bool) -> tuple[Any, Any]:
-        """Deviations with the inverse of this precision as covariance, one for each key, and a report."""
+    @property
+    def mean(self) -> Latent:
+        """Where the precision is."""
+        ...
+
+    def draw(self, keys: Keys, stop: Stop = ..., coupled: bool = True) -> tuple[Any, Any]:
+        """Deviations with the inverse of the precision as covariance, one for each key, and a report of the solves."""
         ...
 
     def block(self) -> dict[str, Any]:
         """The precision of the few global latents, for the chart: a block for each site."""
         ...
 
-    def inside(self) -> "Inside":
-        """What a compiled program that moves the mean works with."""
+    def inside(self) -> Any:
+        """An `Inside`: what a compiled program that moves the mean works with."""
         ...
 
 
 class Inside(Protocol):
-    """A curvature within a compiled program; points are trees, or vectors if that makes for a smaller program."""
+    """A curvature within a compiled program; points are trees, or vectors if that makes for a smaller program.
 
-    problem: Problem
-    mean: Any
-    free: Any
-    beta: Any
-    uses_information: bool  # of the data, averaged over the samples, in solves
+    It has the attributes `problem`, `mean`, `free` (1 for directions in which the mean moves), `beta` (the power of the
+    likelihood) and `uses_information` (whether solves take information of the data, averaged over samples).
+    """
 
     def solve(self, at: Any, information: Any, b: Any, stop: Stop, damping: Any) -> tuple[Any, Any]:
         """(M + damping)^-1 b at a point, where the data have that information, and the iterations that it took."""
@@ -62,18 +64,17 @@ class Inside(Protocol):
         ...
 
     def seen(self, so_far: Any, gradients: Any, first: Any) -> Any:
-        """What is kept of the gradients of pairs, with those of some more, the first of which has that number."""
+        """What is kept of gradients, with those of some pairs more, the first of which has that number."""
         ...
 
     def all_seen(self, seen: Any, gradient: Any, count: Any) -> Any:
         """What is kept of the gradients of all pairs, given their average."""
         ...
 
-    def scatter(self, seen: Any, count: Any) -> tuple[dict[str, Any], Any]:
+    def scatter(self, seen: Any, count: Any) -> dict[str, Any]:
         """Mean square, by site, of where a pair alone would move the mean, from where all of them do.
 
-        Divided by the number of pairs less one, it is the squared Monte Carlo error of the mean. Also those moves, if
-        all gradients are kept.
+        Divided by the number of pairs less one, it is the squared Monte Carlo error of the mean.
         """
         ...
 

@@ -20,7 +20,7 @@ from mgvi import _tree
 from mgvi.gaussian.curvature import Keys
 from mgvi.gaussian.hessians import averaged_hessian, information_matrix
 from mgvi.gaussian.white import stratified_normals
-from mgvi.linalg import Stop, at_least, inverse_root, sub_blocks
+from mgvi.linalg import at_least, inverse_root, sub_blocks
 from mgvi.pairs import Pairs
 from mgvi.problem import Problem
 from mgvi.problem.density import in_rows
@@ -113,7 +113,7 @@ class DenseCurvature:
         make = lambda: self.root.T @ self.root
         return self.problem.static.compiled.on_host(make, self.matrix)
 
-    def draw(self, keys: Keys, stop: Stop | None = None, coupled: bool = True) -> tuple[Any, None]:
+    def draw(self, keys: Keys, stop: Any = None, coupled: bool = True) -> tuple[Any, None]:
         """Deviations, one for each key; there is no solve to stop or to report."""
         latent = self.problem.latent
         make = lambda: _tree.from_rows(white(keys, _tree.size(latent)) @ self.root, latent)
@@ -189,11 +189,11 @@ class _Rows:
         return seen
 
     def scatter(self, seen, count):
-        """By site; also the steps that the pairs ask for, from the step that all of them ask for."""
+        """By site."""
         counts = (jnp.arange(seen.shape[0]) < count)[:, None]
         apart = jnp.where(counts, seen - jnp.sum(seen, axis=0) / count, 0.0)
         steps = self.back(jnp.matmul(apart, self.inverse, precision=lax.Precision.HIGHEST))
-        return {name: jnp.sum(s * s) / (count * s[0].size) for name, s in steps.items()}, steps
+        return {name: jnp.sum(s * s) / (count * s[0].size) for name, s in steps.items()}
 
     def longest(self, step):
         """Any length."""

@@ -128,7 +128,7 @@ class KrylovCurvature:
 
     def scatter(self, seen, count):
         """By site; solves are replaced by the preconditioner, which is near enough."""
-        return seen, None
+        return seen
 
     def _squares(self, gradients):
         steps = gradients if self.preconditioner is None else self.preconditioner.apply(gradients)

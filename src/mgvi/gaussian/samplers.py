@@ -4,8 +4,8 @@ A curvature and keys come in; deviations of both partners go out.
 It must not know data or what the deviations are for.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,10 +18,17 @@ from mgvi.pairs import Pairs
 class Sampler(Protocol):
     """How deviations from a mean are made."""
 
-    draws: bool  # whether there are deviations at all
-    coupled: bool  # whether the solves of all keys may share one Krylov space
+    @property
+    def draws(self) -> bool:
+        """Whether there are deviations at all."""
+        ...
 
-    def pairs(self, curvature: Curvature, keys: Keys, stop: Stop) -> tuple[Pairs, Any]:
+    @property
+    def coupled(self) -> bool:
+        """Whether the solves of all keys may share one Krylov space."""
+        ...
+
+    def pairs(self, curvature: Curvature, keys: Keys, stop: Stop = ...) -> tuple[Pairs, Any]:
         """A pair of deviations for each key, and a report of the solves."""
         ...
 
@@ -61,7 +68,7 @@ class MGVI:
 
     antithetic: bool = True
     coupled: bool = True
-    draws: ClassVar[bool] = True
+    draws: bool = field(default=True, init=False, repr=False)
 
     def pairs(self, curvature: Curvature, keys: Keys, stop: Stop = Stop()) -> tuple[Pairs, Any]:  # noqa: B008
         """A pair of deviations for each key, and a report of the solves."""
@@ -92,8 +99,8 @@ class Point:
     [0. 0.]
     """
 
-    draws: ClassVar[bool] = False
-    coupled: ClassVar[bool] = False
+    draws: bool = field(default=False, init=False, repr=False)
+    coupled: bool = field(default=False, init=False, repr=False)
 
     def pairs(self, curvature: Curvature, keys: Keys, stop: Stop = Stop()) -> tuple[Pairs, Any]:  # noqa: B008
         """Zeros, one for each key."""

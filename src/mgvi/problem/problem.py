@@ -124,7 +124,7 @@ class Problem:
                 raise ValueError(f"latent {name!r} must have shape {leaf.shape}, found {value.shape}")
         return {name: jnp.asarray(xi[name], leaf.dtype) for name, leaf in expected.items()}
 
-    def latent_zeros(self) -> Latent:
+    def latent_zeros(self) -> dict[str, Any]:
         """The median of the prior, on the host."""
         return {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in self.static.latent.items()}
 
