@@ -78,7 +78,7 @@ def nifty_long(case: Case, name: str) -> Run:
     from benchmarks import _nifty
 
     posterior = mgvi.fit(case.problem(), seed=0, progress=False)
-    mean = posterior.problem.standard(jax.tree.map(jnp.asarray, posterior.latent_mean))
+    mean = jax.tree.map(jnp.asarray, posterior.latent_mean)
     return _nifty.tuned(case, _nifty.Settings(**NIFTY_LONG), mean)
 
 

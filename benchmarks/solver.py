@@ -6,6 +6,8 @@ Eight deviations are drawn at the mean of a fit, in each way of solving. Errors 
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +17,9 @@ import numpyro.distributions as dist
 
 import mgvi
 from mgvi.fields import Grid, Matern, StationaryField, select, smooth_spectrum
+from mgvi.gaussian import Keys, KrylovCurvature
+from mgvi.gaussian.krylov import estimated_diagonal, preconditioned
 from mgvi.linalg import Preconditioner, Stop, global_sites
-from mgvi.samplers import MGVI, Draws
 
 SHAPE = (128, 160)
 KEYS = 8
@@ -46,25 +49,28 @@ def run() -> Iterator[dict]:
     jax.config.update("jax_enable_x64", True)
     standard = gaps()
     posterior = mgvi.fit(standard, seed=1, progress=False, samples=16)
-    here = jax.tree.map(jnp.asarray, posterior.latent_mean)
-    cases = {"standard": (standard, posterior.problem.standard(here)), "adapted": (posterior.problem, here)}
+    gaussian: Any = posterior.approximation
+    here = jax.tree.map(jnp.asarray, (posterior.latent_mean, gaussian.mean))
+    free = {name: jnp.ones(()) for name in standard.latent}
+    cases = {"standard": (standard, here[0]), "adapted": (standard.in_chart(gaussian.chart), here[1])}
     for coordinates, (problem, mean) in cases.items():
-        draws = {coupled: Draws(problem, MGVI(coupled=coupled), KEYS, dense=False) for coupled in (False, True)}
-        keys = draws[True].keys(1, 5, KEYS)
-        diagonal = draws[True].diagonal(mean)
-        block, _ = draws[True].preconditioner(mean, diagonal=diagonal, thorough=True)
-        exact, _ = draws[True].draw(mean, keys, Stop(1e-12, 0.0, 10_000), preconditioner=block)
+        problem = problem.with_budget(replace(problem.budget, drawn=KEYS))
+        plain, keys = KrylovCurvature(problem, mean, free), Keys(1, 5, KEYS)
+        diagonal = estimated_diagonal(plain)
+        block, _ = preconditioned(plain, diagonal, thorough=True)
+        exact, _ = block.draw(keys, Stop(1e-12, 0.0, 10_000))
         names = global_sites(problem.latent)
         sd = {name: np.sqrt(np.mean(np.square(exact[name]), axis=0)) for name in names}
-        small, _ = draws[True].preconditioner(mean, diagonal=diagonal)
-        ways = {"none": None, "diagonal": Preconditioner(diagonal), "block of global sites": small, "and more": block}
-        for way, preconditioner in ways.items():
-            for coupled, drawer in draws.items():
+        small, _ = preconditioned(plain, diagonal)
+        only = replace(plain, preconditioner=Preconditioner(diagonal))
+        ways = {"none": plain, "diagonal": only, "block of global sites": small, "and more": block}
+        for way, curvature in ways.items():
+            for coupled in (False, True):
                 for iterations in (40, 160):
                     stop = Stop(0.0, 0.0, iterations)
-                    jax.block_until_ready(drawer.draw(mean, keys, stop, preconditioner=preconditioner))
+                    jax.block_until_ready(curvature.draw(keys, stop, coupled))
                     start = time.perf_counter()
-                    found, _ = jax.block_until_ready(drawer.draw(mean, keys, stop, preconditioner=preconditioner))
+                    found, _ = jax.block_until_ready(curvature.draw(keys, stop, coupled))
                     seconds = time.perf_counter() - start
                     error = max(float(np.max(np.abs(found[name] - exact[name]) / sd[name])) for name in names)
                     field = float(np.sqrt(np.mean((found["s"] - exact["s"]) ** 2) / np.mean(exact["s"] ** 2)))

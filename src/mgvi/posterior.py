@@ -81,7 +81,7 @@ class Posterior:
         self.deviations = deviations
         self.history = history or []
         self.status = status
-        self._approximation = approximation or KrylovGaussian(latent_mean)
+        self.approximation = approximation or KrylovGaussian(latent_mean)
         self._is_weighted = False
 
     def __len__(self) -> int:
@@ -143,14 +143,14 @@ class Posterior:
         It is what the finite number of samples in the fit leaves of uncertainty in the mean; its variance is part of
         that of the samples. It is exact for functions that are linear in the latents.
         """
-        errors = self._approximation.mcse
+        errors = self.approximation.mcse
         if not errors:
             return {}
         apart = _tree.first_of(self.deviations, _SHIFTED)
         # Where the mean may be: the deviations of some samples, as long as its errors are.
         part = {name: errors.get(name, 0.0) / (1 + errors.get(name, 0.0) ** 2) ** 0.5 for name in apart}
         shifted = {name: d * np.asarray(part[name], d.dtype) for name, d in apart.items()}
-        here = Posterior(self.problem, self.latent_mean, shifted, approximation=self._approximation)
+        here = Posterior(self.problem, self.latent_mean, shifted, approximation=self.approximation)
         found, sds = here.samples, self.sd
         ratio = lambda x, sd: np.where(sd > 0, x.std(axis=0, dtype=np.float64) / np.where(sd > 0, sd, 1.0), 0.0)
         return {name: ratio(found[name], sds[name]) for name in found}
@@ -187,7 +187,7 @@ class Posterior:
         `stream` tells apart draws with the same seed; `fit` uses its own for those that it returns.
         """
         known = {"history": self.history, "status": self.status, "stream": stream}
-        return Posterior.drawn(self.problem, self._approximation, n, seed, **known)
+        return Posterior.drawn(self.problem, self.approximation, n, seed, **known)
 
     @cached_property
     def check(self) -> Check | None:
@@ -225,12 +225,12 @@ class Posterior:
         """Why the samples cannot be weighed against the exact posterior, or None if they can."""
         if not self.problem.budget.weighed:
             return "they need a problem of at most a thousand latents."
-        return self._approximation.refusal
+        return self.approximation.refusal
 
     def _weights(self) -> tuple[np.ndarray, float]:
         """Smoothed importance weights of the samples, and the shape of their tail."""
         log_p = self._batched(_neg_log_density_many)
-        log_q = self._approximation.log_density(self.problem, self.latent_mean, self.deviations)
+        log_q = self.approximation.log_density(self.problem, self.latent_mean, self.deviations)
         if self.problem.static.compiled.rehearses:
             return log_p, 0.0
         log_weights = -log_q - log_p
@@ -292,10 +292,10 @@ class Posterior:
 
     def save(self, path: Any) -> None:
         """Write mean, deviations and history to a folder; `mgvi.load` reads them back."""
-        arrays, options = self._approximation.to_files()
+        arrays, options = self.approximation.to_files()
         arrays = {"latent_mean": self.latent_mean, "deviations": self.deviations, **arrays}
         facts = {"kind": "posterior", "history": self.history, "status": int(self.status)}
-        facts["approximation"] = [type(self._approximation).__name__, options]
+        facts["approximation"] = [type(self.approximation).__name__, options]
         _files.write(path, arrays, facts, self.problem)
 
 
