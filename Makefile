@@ -7,6 +7,12 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 NAME :=
 
+# Work is split by test, in stretches of neighbours, which share fixtures and what is compiled: a worker that has
+# nothing left to do takes half of another's stretch.
+PYTEST := $(BIN)/python -m pytest
+WORKERS := -n $(JOBS) --dist worksteal
+EXAMPLES := --doctest-modules --doctest-glob=README.md src/mgvi README.md
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test lint types imports unit doctest slow bench format clean
 
@@ -28,8 +34,7 @@ test: $(STAMP)  ## everything that has to pass before a commit
 	$(MAKE) lint
 	$(MAKE) types
 	$(MAKE) imports
-	$(MAKE) unit
-	$(MAKE) doctest
+	$(PYTEST) $(WORKERS) tests $(EXAMPLES)
 
 lint: $(STAMP)  ## rules and formatting (ruff)
 	$(BIN)/ruff check
@@ -42,15 +47,14 @@ imports: $(STAMP)  ## order of the rooms (import-linter)
 	$(BIN)/lint-imports
 
 unit: $(STAMP)  ## the fast tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests
+	$(PYTEST) $(WORKERS) tests
 
 doctest: $(STAMP)  ## the examples in docstrings and in the README
-	$(BIN)/python -m pytest --doctest-modules src/mgvi experiments/datasets
-	$(BIN)/python -m pytest --doctest-glob=README.md README.md
+	$(PYTEST) $(WORKERS) $(EXAMPLES)
 
 # Exit status 5 of pytest: there is no slow test.
 slow: $(STAMP)  ## the slow tests
-	$(BIN)/python -m pytest -m slow tests || [ $$? -eq 5 ]
+	$(PYTEST) -m slow tests || [ $$? -eq 5 ]
 
 bench: $(STAMP)  ## one measurement, as in `make bench NAME=cold`; without NAME, a list of them
 	$(BIN)/python -m benchmarks $(NAME)
