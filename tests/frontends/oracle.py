@@ -12,12 +12,14 @@ from numpyro import handlers
 
 import mgvi
 
+from ..compiling import quick_jit
 from .feature_models import CASES
 
 DRAWS = 20_000
+KEPT = 8  # problems, and evaluations, of the cases that the last tests were about
 
 
-@functools.cache
+@functools.lru_cache(maxsize=KEPT)
 def build(name, precision="float64"):
     """The Problem of a case. A warning that the case does not announce is an error."""
     case = CASES[name]
@@ -68,7 +70,7 @@ def log_likelihood_in_parts(case, problem, xi):
 
 def dense_metric(case, problem, xi):
     """1 + sum over data of weight * E[score score^T], in the order of `ravel_pytree`."""
-    matrix, probabilities = jax.jit(lambda xi: _dense_metric(case, problem, xi))(xi)
+    matrix, probabilities = quick_jit(lambda xi: _dense_metric(case, problem, xi))(xi)
     for total in probabilities:
         # Masked data report a log-probability of zero, so they do not integrate to one.
         counted = np.asarray(total < 1.5)
@@ -144,7 +146,7 @@ def data_mean(case, name, site):
 
 def metric_matrix(problem, xi):
     """The dense form of `problem.metric(xi).mv`, compiled."""
-    return np.asarray(jax.jit(lambda problem, xi: _matrix(problem.metric(xi), xi))(problem, xi))
+    return np.asarray(quick_jit(lambda problem, xi: _matrix(problem.metric(xi), xi))(problem, xi))
 
 
 def _matrix(metric, xi):
@@ -153,13 +155,17 @@ def _matrix(metric, xi):
     return jax.vmap(image, out_axes=-1)(jnp.eye(flat.size, dtype=flat.dtype))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=KEPT)
 def evaluated(name, precision="float64"):
     """What most tests look at, in one compiled program a case: densities, matrix, adjoint pair and draws."""
-    case, problem = CASES[name], build(name, precision)
+    with jax.enable_x64(precision == "float64"):
+        return _evaluated(CASES[name], build(name, precision))
+
+
+def _evaluated(case, problem):
     latents = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(random_latent(problem, seed) for seed in range(4)))
 
-    @jax.jit
+    @quick_jit
     def evaluate(problem, latents, key):
         xi, v = (jax.tree.map(lambda leaf, i=i: leaf[i], latents) for i in (0, 1))
         metric = problem.metric(xi)

@@ -11,19 +11,25 @@ from scipy import stats
 
 import mgvi
 
+from ..compiling import quick_jit
 from . import oracle
 from .feature_models import CASES, COUNTS, KEPT, X, Y
 
-each = pytest.mark.parametrize("name", list(CASES))
+# The scope lets all tests of one case follow each other, which share what is compiled for it.
+each = pytest.mark.parametrize("name", list(CASES), scope="module")
 # Single precision is checked where models differ in kind: each costs a compilation.
 SINGLE = ["hierarchy", "subsampled_data", "several_observed_sites", "scan_with_latents_and_data", "missing_reals"]
 SINGLE += ["missing_counts", "truncated_normal_likelihood", "event_of_independent_data"]
-in_both_precisions = pytest.mark.parametrize(
-    ("name", "precision"),
-    [(name, "float64") for name in CASES] + [(name, "float32") for name in SINGLE],
-    indirect=["precision"],
-)
 RESOLUTION = {"float32": 2e-5, "float64": 1e-12}
+
+
+def precisions(name):
+    return ["float64", "float32"] if name in SINGLE else ["float64"]
+
+
+def evaluations(name):
+    """What the oracle evaluates of a case, in each precision that is checked, with the resolution of that."""
+    return [(oracle.evaluated(name, precision), RESOLUTION[precision], precision) for precision in precisions(name)]
 
 
 def problem_of(name, precision="float64"):
@@ -41,18 +47,20 @@ def assert_same_matrix(actual, expected, tolerance):
 # --- density ---
 
 
-@in_both_precisions
-def test_density_is_that_of_numpyro_up_to_a_constant(name, precision):
-    at = oracle.evaluated(name, precision)
-    assert np.ptp(at["theirs"]) > 0.1
-    resolution = RESOLUTION[precision] * abs(at["theirs"]).max()
-    np.testing.assert_allclose(np.diff(at["ours"]), np.diff(at["theirs"]), atol=resolution)
+@each
+def test_density_is_that_of_numpyro_up_to_a_constant(name):
+    for at, resolution, precision in evaluations(name):
+        assert np.ptp(at["theirs"]) > 0.1
+        size = abs(at["theirs"]).max()
+        np.testing.assert_allclose(
+            np.diff(at["ours"]), np.diff(at["theirs"]), atol=resolution * size, err_msg=precision
+        )
 
 
-@in_both_precisions
-def test_density_is_minus_the_log_prior_and_the_weighted_log_likelihood(name, precision):
-    at = oracle.evaluated(name, precision)
-    np.testing.assert_allclose(at["ours"][0], at["parts"], rtol=RESOLUTION[precision])
+@each
+def test_density_is_minus_the_log_prior_and_the_weighted_log_likelihood(name):
+    for at, resolution, precision in evaluations(name):
+        np.testing.assert_allclose(at["ours"][0], at["parts"], rtol=resolution, err_msg=precision)
 
 
 # --- metric ---
@@ -66,27 +74,28 @@ def test_metric_is_one_plus_the_integrated_outer_product_of_the_score(name, x64)
     assert_same_matrix(oracle.evaluated(name)["matrix"], expected, tolerance=case.tolerance)
 
 
-@in_both_precisions
-def test_metric_is_symmetric_and_at_least_one(name, precision):
-    matrix = oracle.evaluated(name, precision)["matrix"]
-    resolution = RESOLUTION[precision] * abs(matrix).max()
-    np.testing.assert_allclose(matrix, matrix.T, atol=resolution)
-    assert np.linalg.eigvalsh(matrix).min() > 1 - resolution
+@each
+def test_metric_is_symmetric_and_at_least_one(name):
+    for at, resolution, precision in evaluations(name):
+        matrix = at["matrix"]
+        rounding = resolution * abs(matrix).max()
+        np.testing.assert_allclose(matrix, matrix.T, atol=rounding, err_msg=precision)
+        assert np.linalg.eigvalsh(matrix).min() > 1 - rounding, precision
 
 
-@in_both_precisions
-def test_root_of_the_metric_and_its_transpose_are_adjoint(name, precision):
-    at = oracle.evaluated(name, precision)
-    np.testing.assert_allclose(at["left"], at["right"], atol=RESOLUTION[precision] * at["size"])
+@each
+def test_root_of_the_metric_and_its_transpose_are_adjoint(name):
+    for at, resolution, precision in evaluations(name):
+        np.testing.assert_allclose(at["left"], at["right"], atol=resolution * at["size"], err_msg=precision)
 
 
-@in_both_precisions
-def test_draws_have_the_metric_as_covariance(name, precision):
-    at = oracle.evaluated(name, precision)
-    matrix, variance = at["matrix"], np.diag(at["matrix"])
-    deviation = np.sqrt((np.outer(variance, variance) + matrix**2) / oracle.DRAWS)
-    assert np.max(abs(at["covariance"] - matrix) / deviation) < 5
-    assert np.max(abs(at["mean"]) / np.sqrt(variance / oracle.DRAWS)) < 5
+@each
+def test_draws_have_the_metric_as_covariance(name):
+    for at, _, precision in evaluations(name):
+        matrix, variance = at["matrix"], np.diag(at["matrix"])
+        deviation = np.sqrt((np.outer(variance, variance) + matrix**2) / oracle.DRAWS)
+        assert np.max(abs(at["covariance"] - matrix) / deviation) < 5, precision
+        assert np.max(abs(at["mean"]) / np.sqrt(variance / oracle.DRAWS)) < 5, precision
 
 
 # --- metrics written by hand ---
@@ -146,12 +155,14 @@ def test_metric_of_an_own_distribution_is_its_textbook_information(x64):
 # --- values and predictions ---
 
 
-@in_both_precisions
-def test_constrain_returns_every_latent_and_deterministic_site(name, precision):
-    case, problem, xi = problem_of(name, precision)
-    values = problem.constrain(xi)
-    assert set(values) == case.sites
-    assert all(np.all(np.isfinite(value)) for value in values.values())
+@each
+def test_constrain_returns_every_latent_and_deterministic_site(name):
+    for precision in precisions(name):
+        with jax.enable_x64(precision == "float64"):
+            case, problem, xi = problem_of(name, precision)
+            values = problem.constrain(xi)
+        assert set(values) == case.sites, precision
+        assert all(np.all(np.isfinite(value)) for value in values.values()), precision
 
 
 @each
@@ -159,7 +170,7 @@ def test_simulated_data_have_the_shape_and_the_mean_of_the_data(name, x64):
     case, problem, xi = problem_of(name)
     n = 4000
     keys = jax.random.split(jax.random.key(5), n)
-    simulated = jax.jit(jax.vmap(lambda key: problem.simulate(key, xi)))(keys)
+    simulated = quick_jit(jax.vmap(lambda key: problem.simulate(key, xi)))(keys)
     sites = oracle.observed_sites(case, problem, xi)
     assert set(simulated) == {site for site, s in sites.items() if not isinstance(s["fn"], dist.Unit)}
     for site, draws in simulated.items():
