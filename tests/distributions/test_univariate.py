@@ -1,7 +1,7 @@
 """For a one-dimensional distribution ``standardize`` is the monotone map F^-1(Phi(xi)), everywhere."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import jax
 import jax.numpy as jnp
@@ -27,19 +27,55 @@ PARAMETERS_AT = np.float32([-5, -2, -0.5, 0, 1.5, 5])
 ACCURACY = {"float32": 1e-5, "float64": 1e-10}
 DERIVATIVE = {"float32": (1e-3, 1e-5), "float64": (1e-6, 1e-12)}  # of the derivative, of the value
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-first_cases = [next(case for case in CASES if case.family is family) for family, _ in FAMILIES]
-every_case_and_mode = pytest.mark.parametrize(
-    "case, mode",
-    [(case, "traced") for case in CASES]
-    + [(case, "concrete") for case in CASES if case.family.tabulated or case in first_cases],
-    ids=lambda value: getattr(value, "id", value),
-)
+
+def unit_tangents(theta, xi):
+    """All directions that change one argument only, stacked along a leading axis: each parameter, then xi."""
+    leaves, tree = jax.tree.flatten((theta, xi))
+    basis = jnp.eye(len(leaves), dtype=xi.dtype)
+    return jax.tree.unflatten(tree, [jnp.tile(column[:, None], xi.size) for column in basis.T])
+
+
+def evaluate_traced(family, cases, precision):
+    """All cases by one compiled function, whose parameters are traced, one per case and latent value."""
+
+    def transform(theta, xi):
+        return standardize(family.make(**theta), xi)
+
+    @quick_jit
+    def evaluate(theta, xi):
+        value, pull = jax.vjp(transform, theta, xi)
+        theta_bar, xi_bar = pull(jnp.ones_like(value))
+        push = jax.vmap(lambda tangents: jax.jvp(transform, (theta, xi), tangents)[1])
+        *slopes, slope = push(unit_tangents(theta, xi))
+        return value, slope, xi_bar, dict(zip(sorted(theta), slopes, strict=True)), theta_bar
+
+    parameters = {name: [case.parameters[name] for case in cases] for name in cases[0].parameters}
+    theta = {name: jnp.asarray(np.repeat(values, LATENT.size), precision) for name, values in parameters.items()}
+    result = evaluate(theta, jnp.asarray(np.tile(LATENT, len(cases)), precision))
+    return jax.tree.map(lambda array: np.asarray(array).reshape(len(cases), LATENT.size), result)
+
+
+def evaluate_concrete(cases, precision):
+    """All cases by one compiled function, in which their parameters are constants."""
+
+    def evaluate_one(case, xi):
+        def transform(xi):
+            return standardize(case.distribution().expand(xi.shape), xi)
+
+        value, slope = jax.jvp(transform, (xi,), (jnp.ones_like(xi),))
+        (xi_bar,) = jax.vjp(transform, xi)[1](jnp.ones_like(value))
+        return value, slope, xi_bar
+
+    results = quick_jit(lambda xi: [evaluate_one(case, xi) for case in cases])(jnp.asarray(LATENT, precision))
+    return [np.stack(arrays) for arrays in zip(*results, strict=True)]
 
 
 @dataclass
 class Evaluation:
-    """Everything that is checked about a case, at the latent values ``LATENT``."""
+    """What is checked about a family at the latent values ``LATENT``: arrays with an axis of rows and one of latents.
+
+    The slopes in the parameters have those rows only whose parameters are traced, which come first.
+    """
 
     value: np.ndarray
     slope: np.ndarray
@@ -53,200 +89,195 @@ class Evaluation:
             yield name, slope, self.parameter_slopes_in_reverse[name]
 
 
-def unit_tangents(theta, xi):
-    """All directions that change one argument only, stacked along a leading axis: each parameter, then xi."""
-    leaves, tree = jax.tree.flatten((theta, xi))
-    basis = jnp.eye(len(leaves), dtype=xi.dtype)
-    return jax.tree.unflatten(tree, [jnp.tile(column[:, None], xi.size) for column in basis.T])
-
-
-@cache
-def traced_evaluation(family, precision):
-    """One compiled function for all settings of a family; its parameters are traced, one per latent value."""
-
-    def transform(theta, xi):
-        return standardize(family.make(**theta), xi)
-
-    @quick_jit
-    def evaluate(theta, xi):
-        value, pull = jax.vjp(transform, theta, xi)
-        theta_bar, xi_bar = pull(jnp.ones_like(value))
-        push = jax.vmap(lambda tangents: jax.jvp(transform, (theta, xi), tangents)[1])
-        *slopes, slope = push(unit_tangents(theta, xi))
-        return value, slope, xi_bar, dict(zip(sorted(theta), slopes, strict=True)), theta_bar
-
-    return evaluate
-
-
-def concrete_evaluation(case):
-    @quick_jit
-    def evaluate(xi):
-        def transform(xi):
-            return standardize(case.distribution().expand(xi.shape), xi)
-
-        value, slope = jax.jvp(transform, (xi,), (jnp.ones_like(xi),))
-        (xi_bar,) = jax.vjp(transform, xi)[1](jnp.ones_like(value))
-        return value, slope, xi_bar, {}, {}
-
-    return evaluate
-
-
-@cache
-def evaluate(case, precision, mode):
-    xi = jnp.asarray(LATENT, precision)
-    if mode == "concrete":
-        result = concrete_evaluation(case)(xi)
-    else:
-        theta = {name: jnp.full(xi.shape, value, precision) for name, value in case.theta}
-        result = traced_evaluation(case.family, precision)(theta, xi)
-    return Evaluation(*jax.tree.map(np.asarray, result))
-
-
 @dataclass
 class Quantiles:
-    """The reference at the latent values ``ACCURATE``, with its distance to each finite bound."""
+    """The reference at the latent values ``ACCURATE``, with its distances to both bounds (NaN where infinite)."""
 
     value: np.ndarray
-    distances: dict
-    floor: float
+    bounds: np.ndarray
+    distances: np.ndarray
+    floor: np.ndarray
 
     def representable(self, precision):
         limits = np.finfo(precision)
         size = np.abs(self.value)
         return (size < limits.max) & ((size > limits.tiny) | (self.value == 0))
 
+    def relative_error(self, x):
+        """The error relative to the value or to its distance to a bound, whichever is smaller."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            errors = [np.abs(x - self.value) / np.maximum(np.abs(self.value), self.floor)]
+            for bound, distance in zip(self.bounds, self.distances, strict=True):
+                errors.append(np.abs((x - bound) - distance) / np.abs(distance))
+        return np.where(x == self.value, 0.0, np.fmin.reduce(errors))
 
-@cache
-def expected(case):
-    exact = reference.quantiles(case.family.quantile, ACCURATE, case.parameters)
-    value = np.array([float(x) for x in exact])
-    with mpmath.workdps(reference.DIGITS):
-        distances = {bound: np.array([float(x - bound) for x in exact]) for bound in case.support if np.isfinite(bound)}
-    low, high = case.support
-    if low < 0 < high:  # values cross zero, where only an absolute error makes sense
-        below, median, above = np.interp([-1, 0, 1], ACCURATE, value)
-        return Quantiles(value, distances, max(abs(median), 0.01 * (above - below) / 2))
-    return Quantiles(value, distances, 0.0)
+
+def floor_of(support, value):
+    """The size below which errors count as absolute, where values cross zero."""
+    if not support[0] < 0 < support[1]:
+        return 0.0
+    below, median, above = np.interp([-1, 0, 1], ACCURATE, value)
+    return max(abs(median), 0.01 * (above - below) / 2)
 
 
 def at(latent):
     return np.searchsorted(LATENT, latent)
 
 
-def relative_error(x, case):
-    """The error relative to the value or to its distance to a bound, whichever is smaller."""
-    quantiles = expected(case)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        errors = [np.abs(x - quantiles.value) / np.maximum(np.abs(quantiles.value), quantiles.floor)]
-        for bound, distance in quantiles.distances.items():
-            errors.append(np.abs((x - bound) - distance) / np.abs(distance))
-    return np.where(x == quantiles.value, 0.0, np.fmin.reduce(errors))
+class Table:
+    """A family at all settings of its parameters: one row for each, traced, then one for some, as constants."""
+
+    def __init__(self, family):
+        self.family = family
+        self.traced = [case for case in CASES if case.family is family]
+        self.concrete = self.traced if family.tabulated else self.traced[:1]
+        self.cases = [*self.traced, *self.concrete]
+        self.rows = [f"{case.id} traced" for case in self.traced] + [f"{case.id} concrete" for case in self.concrete]
+        # Not decorators, which would keep every table until the end of the process.
+        self.evaluation = cache(self._evaluation)
+        self.values_at, self.slopes_at = cache(self._values_at), cache(self._slopes_at)
+
+    def by_case(self, function):
+        """An array with one row for each row of the table, from a function of its case."""
+        rows = [function(case) for case in self.traced]
+        return np.array(rows + rows[: len(self.concrete)])
+
+    def _evaluation(self, precision):
+        *traced, slopes, slopes_in_reverse = evaluate_traced(self.family, self.traced, precision)
+        concrete = evaluate_concrete(self.concrete, precision)
+        both = [np.concatenate(pair) for pair in zip(traced, concrete, strict=True)]
+        return Evaluation(*both, slopes, slopes_in_reverse)
+
+    @cached_property
+    def quantiles(self):
+        exact = [reference.quantiles(self.family.quantile, ACCURATE, case.parameters) for case in self.traced]
+
+        def distances(case, side):
+            bound = case.support[side]
+            with mpmath.workdps(reference.DIGITS):
+                far = [float(x - bound) for x in exact[self.traced.index(case)]]
+            return far if np.isfinite(bound) else np.full(ACCURATE.size, np.nan)
+
+        value = self.by_case(lambda case: [float(x) for x in exact[self.traced.index(case)]])
+        return Quantiles(
+            value,
+            np.array([self.by_case(lambda case, side=side: [case.support[side]]) for side in (0, 1)]),
+            np.array([self.by_case(lambda case, side=side: distances(case, side)) for side in (0, 1)]),
+            np.array([[floor_of(case.support, row)] for case, row in zip(self.cases, value, strict=True)]),
+        )
+
+    def _values_at(self, latent):
+        quantile = self.family.quantile
+        return self.by_case(lambda case: [float(x) for x in reference.quantiles(quantile, latent, case.parameters)])
+
+    def _slopes_at(self, latent, name=None):
+        quantile = self.family.quantile
+        return self.by_case(lambda case: reference.derivatives(quantile, latent, case.parameters, name))
+
+    def assert_none(self, bad, latent, **arrays):
+        """Fail if any entry is bad, and name all that are: the row, the latent value, and what the arrays say there."""
+        lines = [
+            f"{self.rows[i]} at xi={latent[j]}: " + ", ".join(f"{name} {array[i, j]}" for name, array in arrays.items())
+            for i, j in np.argwhere(bad)
+        ]
+        assert not lines, "\n".join(lines)
+
+    def assert_derivatives_close(self, actual, exact, latent, precision):
+        """Compare where values and derivatives fit into the precision."""
+        value = self.values_at(tuple(latent))[: len(actual)]
+        exact, floor = exact[: len(actual)], self.quantiles.floor[: len(actual)]
+        limits = np.finfo(precision)
+        size = np.maximum(np.abs(value), np.abs(exact))
+        fits = (size < limits.max) & (np.minimum(np.abs(value), np.abs(exact)) > 1e3 * limits.tiny)
+        fits |= (value == 0) | (exact == 0)
+        relative, of_value = DERIVATIVE[precision]
+        tolerance = relative * np.abs(exact) + of_value * np.abs(value) + relative * floor + limits.tiny
+        bad = fits & ~(np.abs(actual - exact) <= tolerance)
+        self.assert_none(bad, latent, found=actual, expected=exact)
 
 
-def assert_derivatives_close(actual, exact, case, latent, precision):
-    """Compare where values and derivatives fit into the precision."""
-    value = np.array([float(x) for x in reference.quantiles(case.family.quantile, latent, case.parameters)])
-    limits = np.finfo(precision)
-    size = np.maximum(np.abs(value), np.abs(exact))
-    fits = (size < limits.max) & (np.minimum(np.abs(value), np.abs(exact)) > 1e3 * limits.tiny)
-    fits |= (value == 0) | (exact == 0)
-    relative, of_value = DERIVATIVE[precision]
-    near_zero = relative * expected(case).floor
-    tolerance = relative * np.abs(exact) + of_value * np.abs(value) + near_zero + limits.tiny
-    bad = fits & ~(np.abs(actual - exact) <= tolerance)
-    assert not bad.any(), f"{actual[bad]} instead of {exact[bad]} at xi={latent[bad]}"
+# The scope lets all tests of one family follow each other, so that only its table is kept.
+@pytest.fixture(scope="module", params=[family for family, _ in FAMILIES], ids=lambda family: family.name)
+def table(request):
+    return Table(request.param)
 
 
-@every_case
-def test_reference_agrees_with_scipy(case):
-    xi = np.float32([-3, -1.5, -0.25, 0, 0.5, 1, 1.75])
-    x = np.array([float(value) for value in reference.quantiles(case.family.quantile, xi, case.parameters)])
-    slope = reference.derivatives(case.family.quantile, xi, case.parameters)
-    np.testing.assert_allclose(case.scipy.cdf(x), special.ndtr(np.float64(xi)), rtol=1e-9)
-    np.testing.assert_allclose(slope, stats.norm.pdf(np.float64(xi)) / case.scipy.pdf(x), rtol=1e-8)
+def test_reference_agrees_with_scipy(table):
+    xi = (-3, -1.5, -0.25, 0, 0.5, 1, 1.75)
+    for case, x, slope in zip(table.traced, table.values_at(xi), table.slopes_at(xi), strict=False):
+        np.testing.assert_allclose(case.scipy.cdf(x), special.ndtr(np.float64(xi)), rtol=1e-9, err_msg=case.id)
+        density = stats.norm.pdf(np.float64(xi))
+        np.testing.assert_allclose(slope, density / case.scipy.pdf(x), rtol=1e-8, err_msg=case.id)
 
 
-@every_case
-def test_latent_shape_is_that_of_the_distribution(case):
-    assert latent_shape(case.distribution()) == ()
-    assert latent_shape(case.distribution().expand([3, 2])) == (3, 2)
+def test_latent_shape_is_that_of_the_distribution(table):
+    for case in table.traced:
+        assert latent_shape(case.distribution()) == (), case.id
+        assert latent_shape(case.distribution().expand([3, 2])) == (3, 2), case.id
 
 
-@every_case_and_mode
-def test_value_is_the_quantile_of_the_normal_probability(case, mode, precision):
-    x = evaluate(case, precision, mode).value
+def test_value_is_the_quantile_of_the_normal_probability(table, precision):
+    x = table.evaluation(precision).value
     assert x.dtype == precision
-    error = relative_error(np.float64(x[at(ACCURATE)]), case)
-    bad = expected(case).representable(precision) & ~(error <= ACCURACY[precision])
-    assert not bad.any(), f"relative errors {error[bad]} at xi={ACCURATE[bad]}"
+    x, quantiles = np.float64(x[:, at(ACCURATE)]), table.quantiles
+    error = quantiles.relative_error(x)
+    bad = quantiles.representable(precision) & ~(error <= ACCURACY[precision])
+    table.assert_none(bad, ACCURATE, found=x, expected=quantiles.value, error=error)
 
 
-@every_case_and_mode
-def test_slope_is_the_ratio_of_the_densities(case, mode, precision):
-    exact = reference.derivatives(case.family.quantile, SLOPE_AT, case.parameters)
-    slope = np.float64(evaluate(case, precision, mode).slope[at(SLOPE_AT)])
-    assert_derivatives_close(slope, exact, case, SLOPE_AT, precision)
+def test_slope_is_the_ratio_of_the_densities(table, precision):
+    slope = np.float64(table.evaluation(precision).slope[:, at(SLOPE_AT)])
+    table.assert_derivatives_close(slope, table.slopes_at(tuple(SLOPE_AT)), SLOPE_AT, precision)
 
 
-@every_case_and_mode
-def test_slope_has_no_kink_at_the_median(case, mode, precision):
-    exact = reference.derivatives(case.family.quantile, KINK, case.parameters)
-    ratio = np.float64(evaluate(case, precision, mode).slope[at(KINK)]) / exact
-    np.testing.assert_allclose(ratio, ratio[1], rtol={"float32": 1e-4, "float64": 1e-8}[precision])
+def test_slope_has_no_kink_at_the_median(table, precision):
+    ratio = np.float64(table.evaluation(precision).slope[:, at(KINK)]) / table.slopes_at(tuple(KINK))
+    bad = ~(np.abs(ratio - ratio[:, 1:2]) <= {"float32": 1e-4, "float64": 1e-8}[precision] * np.abs(ratio[:, 1:2]))
+    table.assert_none(bad, KINK, ratio=ratio)
 
 
-@every_case_and_mode
-def test_map_is_monotone_and_stays_in_the_support(case, mode, precision):
-    x = evaluate(case, precision, mode).value[at(np.union1d(ACCURATE, EXTREME))]
-    low, high = case.support
-    assert np.all((low <= x) & (x <= high))
+def test_map_is_monotone_and_stays_in_the_support(table, precision):
+    latent = np.union1d(ACCURATE, EXTREME)
+    x = table.evaluation(precision).value[:, at(latent)]
+    low, high = table.quantiles.bounds
+    table.assert_none(~((low <= x) & (x <= high)), latent, found=x)
     with np.errstate(invalid="ignore"):
-        falls = np.diff(x) < -4 * np.finfo(precision).eps * np.abs(x[1:])
-    assert not falls.any()
+        falls = np.diff(x) < -4 * np.finfo(precision).eps * np.abs(x[:, 1:])
+    table.assert_none(falls, latent[1:], before=x[:, :-1], after=x[:, 1:])
 
 
-@every_case_and_mode
-def test_extreme_latent_values_give_no_nan(case, mode, precision):
-    result = evaluate(case, precision, mode)
-    assert not np.isnan(result.value).any()
+def test_extreme_latent_values_give_no_nan(table, precision):
+    result = table.evaluation(precision)
+    table.assert_none(np.isnan(result.value), LATENT, value=result.value)
     for name, forward, reverse in result.derivatives():
         bad = np.isnan(forward) | np.isnan(reverse)
-        assert not bad.any(), f"derivative in {name} is NaN at xi={LATENT[bad]}"
+        table.assert_none(bad, LATENT, **{f"derivative in {name}": forward, "in reverse": reverse})
 
 
-@every_case_and_mode
-def test_forward_and_reverse_derivatives_agree(case, mode, precision):
-    result = evaluate(case, precision, mode)
-    quantiles = expected(case)
-    fits = quantiles.representable(precision)
+def test_forward_and_reverse_derivatives_agree(table, precision):
+    quantiles = table.quantiles
     rounding = 16 * np.finfo(precision).eps * np.maximum(np.abs(quantiles.value), quantiles.floor)
-    for name, forward, reverse in result.derivatives():
-        forward, reverse = (np.float64(slope[at(ACCURATE)]) for slope in (forward, reverse))
-        tolerance = ACCURACY[precision] * np.abs(forward) + rounding
+    for name, *both in table.evaluation(precision).derivatives():
+        forward, reverse = (np.float64(slope[:, at(ACCURATE)]) for slope in both)
+        fits = quantiles.representable(precision)[: len(forward)]
+        tolerance = ACCURACY[precision] * np.abs(forward) + rounding[: len(forward)]
         with np.errstate(invalid="ignore"):
             bad = fits & (forward != reverse) & ~(np.abs(forward - reverse) <= tolerance)
-        assert not bad.any(), f"in {name}: {forward[bad]} and {reverse[bad]} at xi={ACCURATE[bad]}"
+        table.assert_none(bad, ACCURATE, **{f"derivative in {name}": forward, "in reverse": reverse})
 
 
-@every_case
-def test_parameter_derivatives_match_the_reference(case, precision):
-    result = evaluate(case, precision, "traced")
-    for name, slope in result.parameter_slopes.items():
-        exact = reference.derivatives(case.family.quantile, PARAMETERS_AT, case.parameters, name)
-        assert_derivatives_close(np.float64(slope[at(PARAMETERS_AT)]), exact, case, PARAMETERS_AT, precision)
+def test_parameter_derivatives_match_the_reference(table, precision):
+    for name, slope in table.evaluation(precision).parameter_slopes.items():
+        exact = table.slopes_at(tuple(PARAMETERS_AT), name)
+        table.assert_derivatives_close(np.float64(slope[:, at(PARAMETERS_AT)]), exact, PARAMETERS_AT, precision)
 
 
-@cache
-def mapped(family):
-    return quick_jit(jax.vmap(lambda theta, xi: standardize(family.make(**theta), xi)))
-
-
-@every_case
-def test_prior_draws_mapped_over_parameters_pass_a_kolmogorov_smirnov_test(case, x64):
+def test_prior_draws_mapped_over_parameters_pass_a_kolmogorov_smirnov_test(table, x64):
+    mapped = quick_jit(jax.vmap(lambda theta, xi: standardize(table.family.make(**theta), xi)))
     xi = np.random.default_rng(1).standard_normal(5000)
-    theta = {name: np.full(xi.shape, value) for name, value in case.theta}
-    draws = np.asarray(mapped(case.family)(theta, xi))
-    assert stats.kstest(draws, case.scipy.cdf).pvalue > 1e-3
+    for case in table.traced:
+        draws = np.asarray(mapped({name: np.full(xi.shape, value) for name, value in case.theta}, xi))
+        assert stats.kstest(draws, case.scipy.cdf).pvalue > 1e-3, case.id
 
 
 @pytest.mark.parametrize("case", CASES[::7], ids=lambda case: case.id)
