@@ -14,6 +14,7 @@ from numpyro.infer.util import potential_energy
 
 import mgvi
 
+from ..compiling import quick_jit
 from .oracle import random_latent
 
 CHAINS = 2
@@ -170,7 +171,7 @@ def test_density_is_that_of_the_model_after_a_change_of_variables(name, x64):
         values = problem.constrain(xi)
         return {site: to_real[site](values[site]) for site in to_real}
 
-    @jax.jit
+    @quick_jit
     def densities(xi):
         flat, unravel = ravel_pytree(xi)
         jacobian = jax.jacfwd(lambda x: ravel_pytree(unconstrained(unravel(x)))[0])(flat)
