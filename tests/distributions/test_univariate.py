@@ -35,6 +35,12 @@ def unit_tangents(theta, xi):
     return jax.tree.unflatten(tree, [jnp.tile(column[:, None], xi.size) for column in basis.T])
 
 
+def both_modes(function, *primals):
+    """The value, and the derivatives in forward and reverse mode, with a single copy of the value to compile."""
+    value, push = jax.linearize(function, *primals)
+    return value, push, jax.linear_transpose(push, *primals)
+
+
 def evaluate_traced(family, cases, precision):
     """All cases by one compiled function, whose parameters are traced, one per case and latent value."""
 
@@ -43,10 +49,9 @@ def evaluate_traced(family, cases, precision):
 
     @quick_jit
     def evaluate(theta, xi):
-        value, pull = jax.vjp(transform, theta, xi)
+        value, push, pull = both_modes(transform, theta, xi)
         theta_bar, xi_bar = pull(jnp.ones_like(value))
-        push = jax.vmap(lambda tangents: jax.jvp(transform, (theta, xi), tangents)[1])
-        *slopes, slope = push(unit_tangents(theta, xi))
+        *slopes, slope = jax.vmap(lambda tangents: push(*tangents))(unit_tangents(theta, xi))
         return value, slope, xi_bar, dict(zip(sorted(theta), slopes, strict=True)), theta_bar
 
     parameters = {name: [case.parameters[name] for case in cases] for name in cases[0].parameters}
@@ -62,9 +67,8 @@ def evaluate_concrete(cases, precision):
         def transform(xi):
             return standardize(case.distribution().expand(xi.shape), xi)
 
-        value, slope = jax.jvp(transform, (xi,), (jnp.ones_like(xi),))
-        (xi_bar,) = jax.vjp(transform, xi)[1](jnp.ones_like(value))
-        return value, slope, xi_bar
+        value, push, pull = both_modes(transform, xi)
+        return value, push(jnp.ones_like(xi)), *pull(jnp.ones_like(value))
 
     results = quick_jit(lambda xi: [evaluate_one(case, xi) for case in cases])(jnp.asarray(LATENT, precision))
     return [np.stack(arrays) for arrays in zip(*results, strict=True)]
