@@ -135,18 +135,11 @@ class Case:
         special_case = self.float32 if precision == "float32" else None
         return special_case or TOLERANCE[self.kind, precision]
 
-    @functools.cached_property
-    def score(self):
-        unravel = ravel_pytree(self.at(0))[1]
-        log_prob = self.log_prob or (lambda theta, y: self.make(theta).log_prob(y))
-        each = jax.value_and_grad(lambda flat, y: log_prob(unravel(flat), y))
-        return quick_jit(jax.vmap(each, (None, 0)))
-
     def moments(self, theta):
         """Total probability, mean score and information; in double precision, whatever the caller's."""
         points, weights = self.data(theta)
         with jax.enable_x64(True):
-            log_prob, score = self.score(ravel_pytree(theta)[0], jnp.asarray(points))
+            log_prob, score = score_of(self)(ravel_pytree(theta)[0], jnp.asarray(points))
         probability = weights * np.exp(log_prob)
         # Far outside, the density is zero and the score may not be a number.
         keep = probability > 1e-100
@@ -156,6 +149,15 @@ class Case:
     @functools.cache  # noqa: B019 -- cases live as long as the tests
     def information(self, step=0):
         return self.moments(self.at(step))[2]
+
+
+@functools.lru_cache(maxsize=4)  # of the cases that the last tests were about
+def score_of(case):
+    """Log-density and score of a case, compiled, as a function of flat arguments and many data."""
+    unravel = ravel_pytree(case.at(0))[1]
+    log_prob = case.log_prob or (lambda theta, y: case.make(theta).log_prob(y))
+    each = jax.value_and_grad(lambda flat, y: log_prob(unravel(flat), y))
+    return quick_jit(jax.vmap(each, (None, 0)))
 
 
 class Nakagami(dist.Distribution):

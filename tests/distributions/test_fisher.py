@@ -20,7 +20,8 @@ MASK = np.array([True, False, True, True, False])
 
 
 def over(cases):
-    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+    # The scope lets all tests of one case follow each other, which share the compiled score.
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name, scope="module")
 
 
 def named(*names):
