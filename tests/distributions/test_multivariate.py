@@ -160,7 +160,7 @@ def test_shapes_are_those_of_the_distribution(entry, precision):
 def test_draws_lie_in_the_support(entry, precision):
     make, theta, shape = entry
     distribution = make(**as_arrays(theta))
-    x = jax.vmap(lambda xi: standardize(distribution, xi))(latent((50, *shape)))
+    x = quick_jit(jax.vmap(lambda xi: standardize(distribution, xi)))(latent((50, *shape)))
     assert np.all(distribution.support(x))
 
 
