@@ -11,7 +11,7 @@ NAME :=
 # nothing left to do takes half of another's stretch.
 PYTEST := $(BIN)/python -m pytest
 WORKERS := -n $(JOBS) --dist worksteal
-EXAMPLES := --doctest-modules --doctest-glob=README.md src/mgvi README.md
+EXAMPLES := --doctest-modules --doctest-glob=README.md src/mgvi experiments/datasets README.md
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test lint types imports unit doctest slow bench format clean
