@@ -36,6 +36,23 @@ ad.primitive_jvps[_mark] = lambda primals, tangents, name: (primals[0], tangents
 batching.primitive_batchers[_mark] = lambda arguments, axes, name: (arguments[0], axes[0])
 
 
+def kept(value: Any) -> Any:
+    """A value that a traced program computes once, when it is traced, if none of the program's inputs enters it.
+
+    It becomes one of the constants that `trace` returns. This is for tables that take time to compute: everything else
+    is cheaper to compute where it is needed than to read from memory. Outside `trace` it is the value itself.
+    """
+    return _kept.bind(value)
+
+
+_kept = jex.Primitive("kept")
+_kept.def_impl(lambda value: value)
+_kept.def_abstract_eval(lambda value: jax.core.ShapedArray(value.shape, value.dtype))
+mlir.register_lowering(_kept, mlir.lower_fun(lambda value: value, multiple_results=False))
+ad.deflinear(_kept, lambda cotangent: [cotangent])
+batching.primitive_batchers[_kept] = lambda arguments, axes: (kept(arguments[0]), axes[0])
+
+
 class Program:
     """A traced function. Calling it needs the `constants` that `trace` returned beside it, or the pool they are in."""
 
@@ -160,7 +177,7 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
     # By default, accelerators round the factors of matrix products to about three digits. The density would then be a
     # step function, which no minimiser can differentiate.
     with jax.default_matmul_precision("highest"):
-        closed = jax.make_jaxpr(flat)(*leaves)
+        closed = _with_kept(jax.make_jaxpr(flat)(*leaves))
     owner = [str(path[0].key) for path, _ in jax.tree_util.tree_flatten_with_path(example)[0]]
     depends = {name: _reachable(closed.jaxpr, [o == name for o in owner]) for name in dict.fromkeys(owner)}
     depends = depends or {"": [False] * len(closed.jaxpr.outvars)}
@@ -175,6 +192,29 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
             large.append(value)
     needed = _slice(closed, [not is_free for is_free in free])
     return Program(needed.jaxpr, in_tree, out_trees[-1], fixed, depends), (list(needed.consts), large)
+
+
+def _with_kept(closed):
+    """The same program, with the values that are kept and that no input enters among its constants."""
+    closed = _slice(closed, [True] * len(closed.jaxpr.outvars))
+    depends, places = set(closed.jaxpr.invars), []
+    for i, equation in enumerate(closed.jaxpr.eqns):
+        if depends.intersection(_variables(equation.invars)):
+            depends.update(equation.outvars)
+        elif equation.primitive is _kept and not isinstance(equation.invars[0], jex.Literal):
+            places.append(i)
+    if not places:
+        return closed
+    jaxpr = closed.jaxpr
+    chosen = [jaxpr.eqns[i] for i in places]
+    outvars = [equation.invars[0] for equation in chosen]
+    asked = jaxpr.replace(outvars=outvars, debug_info=jaxpr.debug_info._replace(result_paths=None))
+    values = _evaluated(_slice(jex.ClosedJaxpr(asked, closed.consts), [True] * len(outvars)))
+    jaxpr = jaxpr.replace(
+        constvars=[*jaxpr.constvars, *(equation.outvars[0] for equation in chosen)],
+        eqns=[equation for i, equation in enumerate(jaxpr.eqns) if i not in set(places)],
+    )
+    return jex.ClosedJaxpr(jaxpr, [*closed.consts, *map(jnp.asarray, values)])
 
 
 def _variables(atoms) -> list[Any]:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi._linear import Pair, linear
+from mgvi.fields import _modes
 
 
 class Grid:
@@ -117,12 +118,19 @@ class Grid:
     @property
     def mode_lengths(self) -> np.ndarray:
         """Length of each mode in cycles per unit of distance, in the shape `mode_shape`."""
-        return _mode_lengths(self.full_shape, self.spacing)
+        total = np.zeros(())
+        for n, d in zip(self.full_shape, self.spacing, strict=True):
+            total = total[..., None] + (np.arange(n // 2 + 1) / (n * d)) ** 2
+        return np.sqrt(total)
 
     @property
     def multiplicity(self) -> np.ndarray:
         """How many modes of the whole grid each entry of `mode_lengths` stands for."""
-        return _multiplicity(self.full_shape)
+        total = np.ones(())
+        for n in self.full_shape:
+            index = np.arange(n // 2 + 1)
+            total = total[..., None] * np.where((index == 0) | (2 * index == n), 1.0, 2.0)
+        return total
 
     def coordinates(self) -> tuple[np.ndarray, ...]:
         """Coordinates of the domain's pixels along each axis, from 0."""
@@ -148,14 +156,17 @@ class Grid:
         array
             A field whose covariance has eigenvalues `amplitude**2`: its variance is their mean over all modes.
         """
-        amplitude = amplitude * jnp.asarray(_weights(self.full_shape), amplitude.dtype)
+        amplitude = amplitude * _modes.half_weights(self.full_shape, amplitude.dtype)
         return linear(_transform(self.full_shape), self._spread(amplitude) * latent)
 
-    def analyze(self, field: Any) -> tuple[jax.Array, np.ndarray]:
-        """Squared modes of a field, in units in which their mean is `amplitude**2`, and how often each counts."""
+    def analyze(self, field: Any) -> tuple[jax.Array, jax.Array]:
+        """Squared modes of a field, in units in which their mean is `amplitude**2`, and how often each counts.
+
+        The counts differ along the last axis only and have no other one.
+        """
         modes = jnp.fft.rfftn(field, axes=_axes(self.ndim))
-        weight = np.where(_is_face(self.full_shape[-1]), 1.0, 2.0)
-        return (modes.real**2 + modes.imag**2) / self.size, np.broadcast_to(weight, modes.shape[-self.ndim :])
+        count = _modes.face_or_pair(self.full_shape[-1], 1.0, 2.0, modes.real.dtype)
+        return (modes.real**2 + modes.imag**2) / self.size, count
 
     def _unfold(self, modes):
         """From modes up to sign to the half of the modes that a real transform takes."""
@@ -198,36 +209,6 @@ def _rest(n: int) -> int:
     return n
 
 
-@lru_cache(maxsize=16)
-def _mode_lengths(shape, spacing) -> np.ndarray:
-    squares = [(np.arange(n // 2 + 1) / (n * d)) ** 2 for n, d in zip(shape, spacing, strict=True)]
-    total = np.zeros(())
-    for square in squares:
-        total = total[..., None] + square
-    return np.sqrt(total)
-
-
-@lru_cache(maxsize=16)
-def _multiplicity(shape) -> np.ndarray:
-    total = np.ones(())
-    for n in shape:
-        total = total[..., None] * np.where(_is_face(n), 1.0, 2.0)
-    return total
-
-
-def _is_face(n: int) -> np.ndarray:
-    """Modes 0 ... n // 2 that are their own mirror image."""
-    index = np.arange(n // 2 + 1)
-    return (index == 0) | (2 * index == n)
-
-
-@lru_cache(maxsize=16)
-def _weights(shape) -> np.ndarray:
-    """Standard deviations of the modes of white noise, as a real transform wants them."""
-    size = math.prod(shape)
-    return np.where(_is_face(shape[-1]), math.sqrt(size), math.sqrt(0.5 * size))
-
-
 def _axes(ndim: int) -> tuple[int, ...]:
     return tuple(range(-ndim, 0))
 
@@ -251,7 +232,6 @@ def _doubled(ndim: int) -> Pair:
 def _transform(shape: tuple[int, ...]) -> Pair:
     """From real and imaginary parts of half of the modes to a real field."""
     ndim, size = len(shape), math.prod(shape)
-    counts = np.where(_is_face(shape[-1]), 1.0, 2.0) / size
 
     def forward(parts):
         real, imaginary = (jax.lax.index_in_dim(parts, i, -1 - ndim, keepdims=False) for i in (0, 1))
@@ -259,6 +239,7 @@ def _transform(shape: tuple[int, ...]) -> Pair:
 
     def backward(field):
         modes = jnp.fft.rfftn(field, axes=_axes(ndim))
-        return jnp.stack([modes.real, modes.imag], axis=-1 - ndim) * jnp.asarray(counts, field.dtype)
+        counts = _modes.face_or_pair(shape[-1], 1 / size, 2 / size, field.dtype)
+        return jnp.stack([modes.real, modes.imag], axis=-1 - ndim) * counts
 
     return Pair(forward, backward)

@@ -10,7 +10,7 @@ frequency.
 
 import math
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,12 +20,20 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 
-from mgvi.fields._sparse import SparseMap
+from mgvi.fields import _expansion, _modes
 from mgvi.fields.grid import Grid
 
 
 class Spectrum:
-    """Power of modes as a function of their length; the base of all spectra."""
+    """Power of modes as a function of their length; the base of all spectra.
+
+    Spectra are pytrees, those of subclasses too: attributes that are numbers or arrays are their leaves, all others
+    must be hashable.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        jax.tree_util.register_pytree_node(cls, _flatten, partial(_unflatten, cls))
 
     def root_power(self, grid: Grid) -> Any:
         """Square root of the power of each mode, in the shape `grid.mode_shape`."""
@@ -34,6 +42,25 @@ class Spectrum:
     def power(self, grid: Grid) -> Any:
         """Power of each mode, in the shape `grid.mode_shape`."""
         return self.root_power(grid) ** 2
+
+
+_LEAF_TYPES = (jax.Array, np.ndarray, np.generic, float, int, Spectrum)
+
+
+def _flatten(spectrum):
+    attributes = dict(sorted(vars(spectrum).items()))
+    names = attributes.pop("_leaves", None)  # what takes the place of leaves in a tree may be of any type
+    if names is None:
+        names = tuple(n for n, v in attributes.items() if isinstance(v, _LEAF_TYPES) and not isinstance(v, bool))
+    fixed = tuple((n, v) for n, v in attributes.items() if n not in names)
+    return [attributes[n] for n in names], (names, fixed)
+
+
+def _unflatten(cls, auxiliary, leaves):
+    names, fixed = auxiliary
+    spectrum = object.__new__(cls)
+    vars(spectrum).update(fixed, _leaves=names, **dict(zip(names, leaves, strict=True)))
+    return spectrum
 
 
 class SquaredExponential(Spectrum):
@@ -56,7 +83,7 @@ class SquaredExponential(Spectrum):
 
     def root_power(self, grid: Grid) -> Any:
         """Square root of the power of each mode, in the shape `grid.mode_shape`."""
-        squares = jnp.asarray(grid.mode_lengths**2, float)
+        squares = _modes.squared_lengths(grid.full_shape, grid.spacing, jnp.result_type(float))
         scale = self.amplitude * (math.sqrt(2 * math.pi) * self.length) ** (0.5 * grid.ndim)
         return scale * jnp.exp(-((math.pi * self.length) ** 2) * squares)
 
@@ -84,11 +111,11 @@ class Matern(Spectrum):
 
     def root_power(self, grid: Grid) -> Any:
         """Square root of the power of each mode, in the shape `grid.mode_shape`."""
-        squares = jnp.asarray((2 * math.pi * grid.mode_lengths) ** 2, float)
+        squares = _modes.squared_lengths(grid.full_shape, grid.spacing, jnp.result_type(float))
         d, nu = grid.ndim, jnp.asarray(self.nu, float)
         base = 2 * nu / self.length**2
         log_scale = d * math.log(2 * math.sqrt(math.pi)) + gammaln(nu + d / 2) - gammaln(nu) + nu * jnp.log(base)
-        return self.amplitude * jnp.exp(0.5 * log_scale - (0.5 * nu + d / 4) * jnp.log(base + squares))
+        return self.amplitude * jnp.exp(0.5 * log_scale - (0.5 * nu + d / 4) * jnp.log(base + (2 * math.pi) ** 2 * squares))
 
 
 class Tabulated(Spectrum):
@@ -117,9 +144,7 @@ class Tabulated(Spectrum):
     def root_power(self, grid: Grid) -> Any:
         """Square root of the power of each mode, in the shape `grid.mode_shape`."""
         root = jnp.exp(0.5 * self._normalized(grid)[0]).reshape(grid.mode_shape)
-        has_power = np.ones(grid.mode_shape)
-        has_power[(0,) * grid.ndim] = 0.0
-        return root * jnp.asarray(has_power, root.dtype)
+        return _modes.without_constant_mode(root)
 
     def on_axis(self, grid: Grid) -> Any:
         """Power at the lengths of `spectrum_axis`."""
@@ -127,11 +152,7 @@ class Tabulated(Spectrum):
 
     def _normalized(self, grid):
         scale = 2 * jnp.log(jnp.asarray(self.amplitude, float)) + math.log(grid.volume)
-        expand = _expansion(grid, self.log_power.shape[-1])
-        count = grid.multiplicity.copy()
-        count[(0,) * grid.ndim] = 0.0
-        fixed = jnp.asarray(count.ravel(), self.log_power.dtype), expand.tables(self.log_power.dtype)
-        return _normalized(expand, self.log_power, scale, *fixed)
+        return _on_modes(self.log_power, scale, grid)
 
 
 class PowerLaw(Tabulated):
@@ -166,25 +187,34 @@ class PowerLaw(Tabulated):
         return jnp.asarray(self.slope, float) * jnp.asarray(np.log(spectrum_axis(grid, 2)), float)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _normalized(expand, log_power, scale, count, tables):
+# Outside of other programs this is one program, which leaves out the tables of a derivative that nobody takes. Inside,
+# it is part of the other program, which may keep those tables.
+@partial(jax.jit, static_argnames="grid", inline=True)
+def _on_modes(log_power, scale, grid):
+    shape, spacing, dtype = grid.full_shape, grid.spacing, log_power.dtype
+    count = _modes.without_constant_mode(_modes.multiplicity(shape, dtype)).ravel()
+    return _normalized(log_power, scale, count, _expansion.tables(shape, spacing, log_power.shape[-1], dtype))
+
+
+@jax.custom_jvp
+def _normalized(log_power, scale, count, tables):
     """Logarithms of the power of all modes and on the spectrum's axis, such that the sum over modes is exp(scale).
 
-    `count` tells how many modes each stands for, 0 for the constant one. It and the tables of the expansion are
-    arguments: whoever differentiates a traced model finds them among its arrays.
+    `count` tells how many modes of the grid each mode stands for, 0 for the constant one. It and the tables of the
+    expansion are arguments, so that a traced model that is differentiated later has them among its arrays.
     """
-    modes = expand(log_power, tables)
+    modes = _expansion.expand(log_power, tables)
     _, top, total = _shares(modes, log_power, count)
     offset = scale - (top + jnp.log(total))
     return modes + offset, log_power + offset
 
 
 @_normalized.defjvp
-def _normalized_jvp(expand, primals, tangents):
-    # The derivative of the sum is a short vector, and rows of the expansion add up to 1: a linearised model expands
-    # once, and has no other sum over the modes.
+def _normalized_jvp(primals, tangents):
+    # The derivative of the sum is a short vector, and the weights of the nodes of each mode add up to 1: a linearised
+    # model expands once, and has no other sum over the modes.
     (log_power, scale, count, tables), (change, of_scale, _, _) = primals, tangents
-    of_modes = partial(expand, tables=tables)
+    of_modes = partial(_expansion.expand, tables=tables)
     modes = of_modes(log_power)
     weights, top, total = _shares(modes, log_power, count)
     gradient = jax.linear_transpose(of_modes, log_power)(weights / total)[0]
@@ -209,34 +239,22 @@ def spectrum_axis(grid: Grid, nodes: int = 64) -> np.ndarray:
     >>> print(spectrum_axis(Grid(100), 3).round(3))
     [0.01  0.071 0.5  ]
     """
-    k = grid.mode_lengths
-    return np.geomspace(k[k > 0].min(), k.max(), nodes)
+    return np.geomspace(*_expansion.ends(grid.full_shape, grid.spacing), nodes)
 
 
-@lru_cache(maxsize=16)
-def _expansion(grid: Grid, nodes: int) -> SparseMap:
-    """Linear interpolation in ln k from the axis of the spectrum to the modes of a grid."""
-    axis, k = np.log(spectrum_axis(grid, nodes)), grid.mode_lengths.ravel()
-    position = (np.log(np.where(k > 0, k, np.exp(axis[0]))) - axis[0]) / (axis[1] - axis[0])
-    lower = np.clip(position.astype(int), 0, nodes - 2)
-    share = np.clip(position - lower, 0.0, 1.0)
-    pixel = np.arange(k.size)
-    return SparseMap(
-        np.concatenate([pixel, pixel]),
-        np.concatenate([lower, lower + 1]),
-        np.concatenate([1 - share, share]),
-        (k.size, nodes),
-    )
+def _integrated(steps):
+    """From white noise to an integrated Wiener process that starts and ends at zero, with an rms of 1.
 
-
-@lru_cache(maxsize=16)
-def _wiener(nodes: int) -> np.ndarray:
-    """From white noise to an integrated Wiener process that starts and ends at zero, with an rms of 1."""
-    velocity = np.tril(np.ones((nodes - 1, nodes - 1)))
-    middle = 0.5 * (velocity + np.vstack([np.zeros((1, nodes - 1)), velocity[:-1]]))
-    path = np.vstack([np.zeros((1, nodes - 1)), np.cumsum(middle, axis=0)])
-    path -= np.linspace(0, 1, nodes)[:, None] * path[-1]
-    return path / np.sqrt(np.mean(np.sum(path**2, axis=1)))
+    The matrix has a closed form: in the middle of each interval, the velocity is the sum of the steps so far and half
+    of the next one; the path is the sum of these velocities, less a straight line to its end.
+    """
+    nodes = steps.shape[-1] + 1
+    dtype = steps.dtype
+    node = jax.lax.broadcasted_iota(dtype, (nodes, nodes - 1), 0)
+    step = jax.lax.broadcasted_iota(dtype, (nodes, nodes - 1), 1)
+    path = jnp.maximum(node - step - 0.5, 0.0) - node / (nodes - 1) * (nodes - 1.5 - step)
+    path = path / jnp.sqrt(jnp.sum(path**2) / nodes)
+    return jnp.matmul(path, steps, precision=jax.lax.Precision.HIGHEST)
 
 
 def smooth_spectrum(
@@ -293,8 +311,7 @@ def smooth_spectrum(
     curve = dist.Normal(0.0, smoothness if learned else 1.0).expand([nodes - 1]).to_event(1)
     curve = jnp.asarray(numpyro.sample(f"{name}_curve", curve)) * (1.0 if learned else smoothness)
     axis = np.log(spectrum_axis(grid, nodes))
-    bend = jnp.matmul(jnp.asarray(_wiener(nodes), curve.dtype), curve, precision=jax.lax.Precision.HIGHEST)
-    spectrum = Tabulated(slope * jnp.asarray(axis - axis.mean(), curve.dtype) + bend, sd)
+    spectrum = Tabulated(slope * jnp.asarray(axis - axis.mean(), curve.dtype) + _integrated(curve), sd)
     numpyro.deterministic(name, spectrum.on_axis(grid))
     return spectrum
 

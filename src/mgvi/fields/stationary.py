@@ -6,6 +6,7 @@ It must not know data or inference.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,9 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from mgvi import _tree
+from mgvi._program import kept
 from mgvi.distributions import Scale, register_scale, register_standardization
+from mgvi.fields import _modes
 from mgvi.fields.grid import Grid
 from mgvi.fields.spectra import Spectrum
 
@@ -42,19 +45,31 @@ class StationaryField(dist.Distribution):
 
     arg_constraints = {}
     reparametrized_params = ["mean"]
-    pytree_data_fields = ("amplitude", "offset")
+    pytree_data_fields = ("spectra", "offset", "_expanded")
     pytree_aux_fields = ("grid",)
 
     def __init__(self, grid: Grid, spectrum: Spectrum | Sequence[Spectrum], mean: Any = 0.0, *, validate_args=None):
         spectra = (spectrum,) if isinstance(spectrum, Spectrum) else tuple(spectrum)
         if len(spectra) != len(grid.factors):
             raise ValueError(f"{grid} has {len(grid.factors)} factors: expected as many spectra, found {len(spectra)}")
-        amplitude = jnp.ones(())
-        for factor, one in zip(grid.factors, spectra, strict=True):
-            root = one.root_power(factor) / math.sqrt(factor.pixel_volume)
-            amplitude = amplitude[(..., *(None,) * root.ndim)] * root
-        self.grid, self.amplitude, self.offset = grid, amplitude, mean
+        self.grid, self.spectra, self.offset = grid, spectra, mean
+        # A learned spectrum is expanded once, here. A fixed one is expanded in each program that needs it: an array
+        # made here would be a constant of all programs that close over the distribution.
+        is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(spectra))
+        self._expanded = self._amplitude() if is_traced else None
         super().__init__((), grid.full_shape, validate_args=validate_args)
+
+    @property
+    def amplitude(self) -> jax.Array:
+        """Root of the power of each mode, in the shape `grid.mode_shape`, in units of a pixel."""
+        return self._amplitude() if self._expanded is None else self._expanded
+
+    def _amplitude(self):
+        amplitude = jnp.ones(())
+        for factor, spectrum in zip(self.grid.factors, self.spectra, strict=True):
+            root = spectrum.root_power(factor) / math.sqrt(factor.pixel_volume)
+            amplitude = amplitude[(..., *(None,) * root.ndim)] * root
+        return kept(amplitude)
 
     @constraints.dependent_property(is_discrete=False)  # pyright: ignore[reportArgumentType]
     def support(self):
@@ -66,13 +81,13 @@ class StationaryField(dist.Distribution):
 
     @property
     def variance(self):
-        total = jnp.sum(self.amplitude**2 * self.grid.multiplicity) / self.grid.size
+        amplitude = self.amplitude
+        count = _modes.multiplicity(self.grid.full_shape, amplitude.dtype)
+        total = jnp.sum(amplitude**2 * count) / self.grid.size
         return jnp.broadcast_to(total, self.event_shape)
 
     def sample(self, key: Any, sample_shape=()) -> Any:
-        shape = jax.ShapeDtypeStruct((*sample_shape, *self.grid.latent_shape), self.amplitude.dtype)
-        latent: Any = _tree.random_normal(key, shape)
-        return _field(self, latent)
+        return _sample(self, key, tuple(sample_shape))
 
     def log_prob(self, value):
         """Log-density, over the modes that have power."""
@@ -92,5 +107,13 @@ def _field(d, xi):
 
 @register_scale(StationaryField)
 def _scale(d):
-    has_power = d.amplitude > 0
-    return Scale(jnp.where(has_power, jnp.log(jnp.where(has_power, d.amplitude, 1.0)), 0.0), d.grid._spread)
+    amplitude = d.amplitude
+    has_power = amplitude > 0
+    return Scale(jnp.where(has_power, jnp.log(jnp.where(has_power, amplitude, 1.0)), 0.0), d.grid._spread)
+
+
+@partial(jax.jit, static_argnames="sample_shape")
+def _sample(field, key, sample_shape):
+    amplitude = field.amplitude
+    latent: Any = _tree.random_normal(key, jax.ShapeDtypeStruct((*sample_shape, *field.grid.latent_shape), amplitude.dtype))
+    return field.offset + field.grid.synthesize(amplitude, latent)
