@@ -5,6 +5,7 @@ It must not know what the matrix does.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +14,12 @@ import numpy as np
 from mgvi._linear import Pair, linear
 
 _WIDTH = 32  # entries of a row that are gathered at once; longer sums are made in stages
-_FEW = 4  # so few of them are added up one by one: a sum over so short an axis takes ten times as long
+_UNROLLED = 4  # entries up to which a row is summed term by term: a reduction of so short an axis takes ten times as long
 
 
+@jax.tree_util.register_pytree_node_class
 class SparseMap:
-    """A sparse matrix as a linear map on the last axis.
+    """A sparse matrix as a linear map on the last axis; a pytree whose leaves are its tables.
 
     Parameters
     ----------
@@ -45,18 +47,21 @@ class SparseMap:
         self._pair = _pair(len(forward), len(backward))
         self._tables = [table for stage in forward + backward for table in stage]
 
-    def __call__(self, x, tables=None):
-        """The product with an array whose last axis has as many entries as the matrix has columns.
-
-        `tables` are those of the matrix, for callers that hand them through what would make constants of them.
-        """
+    def __call__(self, x: Any) -> jax.Array:
+        """The product with an array whose last axis has as many entries as the matrix has columns."""
         if x.shape[-1] != self.shape[1]:
             raise ValueError(f"expected {self.shape[1]} entries along the last axis, found {x.shape[-1]}")
-        return linear(self._pair, x, *(self.tables(x.dtype) if tables is None else tables))
+        return linear(self._pair, x, *(jnp.asarray(t, x.dtype if t.dtype.kind == "f" else None) for t in self._tables))
 
-    def tables(self, dtype) -> list[jax.Array]:
-        """Where entries are gathered from, and their values."""
-        return [jnp.asarray(t, dtype if t.dtype.kind == "f" else None) for t in self._tables]
+    def tree_flatten(self):
+        return self._tables, (self.shape, self._pair)
+
+    @classmethod
+    def tree_unflatten(cls, auxiliary, tables):
+        sparse = object.__new__(cls)
+        sparse.shape, sparse._pair = auxiliary
+        sparse._tables = tables
+        return sparse
 
 
 @lru_cache(maxsize=64)
@@ -66,7 +71,7 @@ def _pair(forward: int, backward: int) -> Pair:
 
     def one(x, tables):
         for index, value in zip(tables[::2], tables[1::2], strict=True):
-            if len(index) <= _FEW:
+            if len(index) <= _UNROLLED:
                 parts = [gathered(x, i) * v for i, v in zip(index, value, strict=True)]
                 x = sum(parts[1:], start=parts[0])
             else:
@@ -90,9 +95,10 @@ def _pair(forward: int, backward: int) -> Pair:
 
 
 def _stages(rows, columns, values, count) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Gathers that end in the sum of each row: first of its entries, then of partial sums, until one is left.
+    """Tables of what to gather, and by what to multiply it, to sum each row of a matrix in stages.
 
-    Tables have a column for each sum.
+    The first stage sums entries of a row, up to `_WIDTH` at a time; each further one sums the sums of the stage before,
+    until one is left for each row. A column of a table holds what goes into one sum.
     """
     stages = []
     while True:

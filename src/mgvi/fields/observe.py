@@ -6,12 +6,16 @@ It must not know the field's prior.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mgvi._program import kept
+from mgvi.fields import _modes
 from mgvi.fields._sparse import SparseMap
 from mgvi.fields.grid import Grid
 
@@ -129,11 +133,7 @@ def blur(grid: Grid, width: float | tuple[float, ...]) -> Callable[[Any], jax.Ar
     [1. 1. 1. 1. 1. 1. 1. 1.]
     """
     widths = np.broadcast_to(np.asarray(width, float), (grid.ndim,))
-    response = np.ones(())
-    for n, d, w in zip(grid.full_shape, grid.spacing, widths, strict=True):
-        k = np.fft.fftfreq(n, d)
-        response = response[..., None] * np.exp(-2 * (np.pi * w * k) ** 2)
-    return _filter(grid, response[..., : grid.full_shape[-1] // 2 + 1])
+    return _Instrument(_blurred, grid, widths)
 
 
 def convolve(grid: Grid, kernel: Any) -> Callable[[Any], jax.Array]:
@@ -161,20 +161,43 @@ def convolve(grid: Grid, kernel: Any) -> Callable[[Any], jax.Array]:
     kernel = np.asarray(kernel, float)
     if kernel.ndim != grid.ndim or any(a > b for a, b in zip(kernel.shape, grid.full_shape, strict=True)):
         raise ValueError(f"the kernel must fit into {grid.full_shape}, found shape {kernel.shape}")
-    whole = np.zeros(grid.full_shape)
-    whole[tuple(slice(n) for n in kernel.shape)] = kernel
-    whole = np.roll(whole, [-(n // 2) for n in kernel.shape], axis=tuple(range(grid.ndim)))
-    return _filter(grid, np.fft.rfftn(whole))
+    return _Instrument(_convolved, grid, kernel)
 
 
-def _filter(grid, response):
+@partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=["apply", "grid"])
+@dataclass(frozen=True, eq=False)
+class _Instrument:
+    """A linear function of a field, with what it needs: `apply(grid, table, field)`.
+
+    It is a pytree: as an argument of a compiled function, its table is an argument too and no constant.
+    """
+
+    apply: Callable
+    grid: Grid
+    table: Any
+
+    def __call__(self, field: Any) -> jax.Array:
+        return self.apply(self.grid, self.table, field)
+
+
+def _blurred(grid, widths, field):
+    squares = _modes.signed_squared_lengths(grid.full_shape, grid.spacing, jnp.asarray(widths, field.dtype), field.dtype)
+    return _filtered(grid, field, jnp.exp(-2 * math.pi**2 * squares))
+
+
+def _convolved(grid, kernel, field):
+    # The barrier keeps the compiler from making a constant of the size of a field out of the kernel.
+    kernel = jax.lax.optimization_barrier(jnp.asarray(kernel, field.dtype))
+    whole = jnp.pad(kernel, [(0, n - m) for n, m in zip(grid.full_shape, kernel.shape, strict=True)])
+    whole = jnp.roll(whole, [-(n // 2) for n in kernel.shape], axis=tuple(range(grid.ndim)))
+    return _filtered(grid, field, jnp.fft.rfftn(whole))
+
+
+def _filtered(grid, field, response):
+    """A field whose modes are multiplied by a response."""
     axes = tuple(range(-grid.ndim, 0))
-
-    def apply(field):
-        modes = jnp.fft.rfftn(field, axes=axes)
-        return jnp.fft.irfftn(modes * jnp.asarray(response, modes.dtype), s=grid.full_shape, axes=axes)
-
-    return apply
+    modes = jnp.fft.rfftn(field, axes=axes)
+    return jnp.fft.irfftn(modes * kept(response), s=grid.full_shape, axes=axes)
 
 
 def _points(grid, points):
@@ -207,7 +230,8 @@ def _summed(rows, columns, values, shape):
 
 
 def _on_field(grid, matrix):
-    def apply(field):
-        return matrix(field.reshape(*field.shape[: field.ndim - grid.ndim], -1))
+    return _Instrument(_multiplied, grid, matrix)
 
-    return apply
+
+def _multiplied(grid, matrix, field):
+    return matrix(field.reshape(*field.shape[: field.ndim - grid.ndim], -1))

@@ -158,7 +158,7 @@ class DenseRounds(Rounds):
             if "basis" in at:
                 best = site.turned(np.linalg.inv(blocks[name]), eigh)
             else:
-                best = {"power": np.asarray(site.power(at, np.diag(blocks[name]).reshape(site.shape)))}
+                best = {"power": np.asarray(site.power(np.diag(blocks[name]).reshape(site.shape)))}
             best = {kind: x.astype(logs[name].dtype) for kind, x in best.items()}
             chart[name] = {**at, **best, "origin": logs[name]}
         return state._replace(mean=mean, chart=chart)

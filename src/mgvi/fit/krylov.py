@@ -36,7 +36,7 @@ def _recentred(problem, mean, diagonal, block):
             continue
         squeezed = site.latent(at, logs[name], jnp.ones(site.shape, mean[name].dtype))
         diagonal[name] = 1 + (diagonal[name] - 1) / squeezed**2
-        chart[name] = {**at, "power": site.power(at, diagonal[name]), "origin": logs[name]}
+        chart[name] = {**at, "power": site.power(diagonal[name]), "origin": logs[name]}
     return standard, chart, diagonal
 
 

@@ -14,15 +14,14 @@ independent, so that the marginal precision of the scale comes out right; `docs/
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Of one site: "power", "origin" (the logarithm of a scale), "counts" (latents that share a power, unless each has its
-# own), and "basis" (columns that the coordinates are along; called "columns" where points are along it already).
+# Of one site: "power", "origin" (the logarithm of a scale), and for some a "basis" (columns that the coordinates are
+# along; called "columns" where points are along it already).
 SiteChart = dict[str, Any]
 Chart = dict[str, SiteChart]
 
@@ -65,8 +64,7 @@ class Site:
             size = math.prod(self.shape)
             return {"power": np.zeros(size, log.dtype), "origin": log, "basis": np.eye(size, dtype=log.dtype)}
         groups = self.shape if self.groups is None else self.groups
-        counts = {} if self.expand is None else {"counts": self._counts.astype(log.dtype)}
-        return {"power": np.zeros(groups, log.dtype), "origin": log, **counts}
+        return {"power": np.zeros(groups, log.dtype), "origin": log}
 
     def latent(self, at: SiteChart, log: Any, zeta: Any) -> Any:
         """The standard-normal latent of a coordinate, where the scale has the logarithm `log`."""
@@ -86,24 +84,24 @@ class Site:
 
     def log_volume(self, at: SiteChart, log: Any) -> Any:
         """Logarithm of the determinant of `coordinate`, by group."""
-        return _counts(at) * _stretch(at, log)
+        return self._counts * _stretch(at, log)
 
     def neg_log_ratio(self, at: SiteChart, log: Any, zeta: Any) -> Any:
         """Negative logarithm of the prior density of the coordinates over that of standard normals, by group."""
         stretch = _stretch(at, log)
         if _is_turned(at):
             _, zeta = _along(at, zeta)
-        return _counts(at) * stretch + 0.5 * jnp.expm1(-2 * stretch) * self._collect(zeta * zeta)
+        return self._counts * stretch + 0.5 * jnp.expm1(-2 * stretch) * self._collect(zeta * zeta)
 
     def whitened(self, at: SiteChart, log: Any) -> Any:
         """A function of the scale whose Jacobian is a root of the Fisher information of the coordinates' prior."""
         if jnp.size(log) == 1:
-            return jnp.sqrt(2 * jnp.sum(_counts(at) * at["power"] ** 2)) * jnp.reshape(log, ())
-        return jnp.sqrt(2 * _counts(at)) * at["power"] * log
+            return jnp.sqrt(2 * jnp.sum(self._counts * at["power"] ** 2)) * jnp.reshape(log, ())
+        return jnp.sqrt(2 * self._counts) * at["power"] * log
 
-    def power(self, at: SiteChart, diagonal: Any) -> Any:
+    def power(self, diagonal: Any) -> Any:
         """The best power, from the diagonal of the metric: it tells the variance if all other latents were known."""
-        counts = _counts(at)
+        counts = self._counts
         return 1 - counts / self._collect(diagonal).clip(counts)
 
     @staticmethod
@@ -121,15 +119,10 @@ class Site:
         like = jax.ShapeDtypeStruct(self.groups, latents.dtype)
         return jax.linear_transpose(total, like)(latents)[0]
 
-    @cached_property
-    def _counts(self) -> np.ndarray:
-        """How many latents each group has."""
-        with jax.ensure_compile_time_eval():  # by one program, not by one for each operation
-            return np.asarray(jax.jit(self._collect)(np.ones(self.shape, jnp.result_type(float))))
-
-
-def _counts(at):
-    return at.get("counts", 1.0)
+    @property
+    def _counts(self) -> Any:
+        """How many latents each group has; made within the program, as a table it would be a large constant."""
+        return 1.0 if self.expand is None else self._collect(jnp.ones(self.shape, jnp.result_type(float)))
 
 
 def _is_turned(at) -> bool:
