@@ -23,14 +23,12 @@ def squared_lengths(shape: Sequence[int], spacing: Sequence[float], dtype: Any) 
     return _outer_sum([(_count(n, dtype) * step) ** 2 for n, step in axes])
 
 
-def signed_squared_lengths(
-    shape: Sequence[int], spacing: Sequence[float], scale: Sequence[float], dtype: Any
-) -> jax.Array:
-    """Squared lengths of the half of the modes that a real transform gives, after a scale for each axis."""
+def stretched_squared_lengths(shape: Sequence[int], spacing: Sequence[float], scale: Any, dtype: Any) -> jax.Array:
+    """Squared lengths of the modes that a real transform gives, where each axis is multiplied by a scale first."""
     axes = []
-    for axis, (n, d, factor) in enumerate(zip(shape, spacing, scale, strict=True)):
+    for axis, (n, d) in enumerate(zip(shape, spacing, strict=True)):
         index = _count(n // 2 + 1 if axis == len(shape) - 1 else n, dtype)
-        axes.append((jnp.minimum(index, n - index) * (factor / (n * d))) ** 2)
+        axes.append((jnp.minimum(index, n - index) * (scale[axis] / (n * d))) ** 2)
     return _outer_sum(axes)
 
 

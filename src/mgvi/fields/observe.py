@@ -181,7 +181,8 @@ class _Instrument:
 
 
 def _blurred(grid, widths, field):
-    squares = _modes.signed_squared_lengths(grid.full_shape, grid.spacing, jnp.asarray(widths, field.dtype), field.dtype)
+    widths = jnp.asarray(widths, field.dtype)
+    squares = _modes.stretched_squared_lengths(grid.full_shape, grid.spacing, widths, field.dtype)
     return _filtered(grid, field, jnp.exp(-2 * math.pi**2 * squares))
 
 

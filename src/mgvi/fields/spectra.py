@@ -115,7 +115,9 @@ class Matern(Spectrum):
         d, nu = grid.ndim, jnp.asarray(self.nu, float)
         base = 2 * nu / self.length**2
         log_scale = d * math.log(2 * math.sqrt(math.pi)) + gammaln(nu + d / 2) - gammaln(nu) + nu * jnp.log(base)
-        return self.amplitude * jnp.exp(0.5 * log_scale - (0.5 * nu + d / 4) * jnp.log(base + (2 * math.pi) ** 2 * squares))
+        return self.amplitude * jnp.exp(
+            0.5 * log_scale - (0.5 * nu + d / 4) * jnp.log(base + (2 * math.pi) ** 2 * squares)
+        )
 
 
 class Tabulated(Spectrum):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
@@ -115,5 +116,7 @@ def _scale(d):
 @partial(jax.jit, static_argnames="sample_shape")
 def _sample(field, key, sample_shape):
     amplitude = field.amplitude
-    latent: Any = _tree.random_normal(key, jax.ShapeDtypeStruct((*sample_shape, *field.grid.latent_shape), amplitude.dtype))
+    latent: Any = _tree.random_normal(
+        key, jax.ShapeDtypeStruct((*sample_shape, *field.grid.latent_shape), amplitude.dtype)
+    )
     return field.offset + field.grid.synthesize(amplitude, latent)
