@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgvi._trace import mark, trace
+from mgvi._trace import kept, mark, trace
 
 TABLE = np.linspace(1.0, 2.0, 5000)
 
@@ -54,3 +54,18 @@ def test_a_mark_is_the_value_itself_outside_of_a_program():
     for found in (jax.vmap(function)(xi), jax.jit(jax.vmap(function))(xi)):
         np.testing.assert_allclose(found["b"], 2.0)
     assert jax.grad(lambda s: mark("a", 2.0 * s, s))(1.0) == 2.0
+
+
+def test_kept_values_become_constants_unless_inputs_enter_them():
+    def tables(scale):
+        order = kept(jnp.argsort(jnp.cos(jax.lax.iota(jnp.float32, 5000))))
+        return {"fixed": order * scale, "varying": kept(jnp.sin(scale) * jnp.ones(5000))}
+
+    scale = jnp.asarray(0.5)
+    program, constants = trace(lambda xi: tables(xi["scale"]), {"scale": scale})
+    assert [array.shape for array in jax.tree.leaves(constants)] == [(5000,)]
+    jax.tree.map(np.testing.assert_allclose, program(constants, {"scale": scale}), tables(scale))
+    text = jax.jit(program).lower(constants, {"scale": scale}).as_text()
+    assert "sort" not in text
+    slope = jax.grad(lambda scale: program(constants, {"scale": scale})["varying"].sum())(scale)
+    np.testing.assert_allclose(slope, 5000 * np.cos(0.5), rtol=1e-5)

@@ -37,10 +37,9 @@ batching.primitive_batchers[_mark] = lambda arguments, axes, name: (arguments[0]
 
 
 def kept(value: Any) -> Any:
-    """A value that a traced program computes once, when it is traced, if none of the program's inputs enters it.
+    """A value, for instance a table that takes time to compute, that becomes one of the constants that `trace` returns.
 
-    It becomes one of the constants that `trace` returns. This is for tables that take time to compute: everything else
-    is cheaper to compute where it is needed than to read from memory. Outside `trace` it is the value itself.
+    That is so if none of the program's inputs enters it. Outside of `trace` it is the value itself.
     """
     return _kept.bind(value)
 
@@ -197,24 +196,19 @@ def trace(function: Callable, example: dict[str, Any]) -> tuple[Program, Any]:
 def _with_kept(closed):
     """The same program, with the values that are kept and that no input enters among its constants."""
     closed = _slice(closed, [True] * len(closed.jaxpr.outvars))
-    depends, places = set(closed.jaxpr.invars), []
-    for i, equation in enumerate(closed.jaxpr.eqns):
-        if depends.intersection(_variables(equation.invars)):
-            depends.update(equation.outvars)
-        elif equation.primitive is _kept and not isinstance(equation.invars[0], jex.Literal):
-            places.append(i)
-    if not places:
+    jaxpr, depends, chosen, others = closed.jaxpr, set(closed.jaxpr.invars), [], []
+    for equation in jaxpr.eqns:
+        enters = not depends.isdisjoint(_variables(equation.invars))
+        depends.update(equation.outvars if enters else ())
+        is_chosen = equation.primitive is _kept and not enters and _variables(equation.invars)
+        (chosen if is_chosen else others).append(equation)
+    if not chosen:
         return closed
-    jaxpr = closed.jaxpr
-    chosen = [jaxpr.eqns[i] for i in places]
-    outvars = [equation.invars[0] for equation in chosen]
-    asked = jaxpr.replace(outvars=outvars, debug_info=jaxpr.debug_info._replace(result_paths=None))
-    values = _evaluated(_slice(jex.ClosedJaxpr(asked, closed.consts), [True] * len(outvars)))
-    jaxpr = jaxpr.replace(
-        constvars=[*jaxpr.constvars, *(equation.outvars[0] for equation in chosen)],
-        eqns=[equation for i, equation in enumerate(jaxpr.eqns) if i not in set(places)],
-    )
-    return jex.ClosedJaxpr(jaxpr, [*closed.consts, *map(jnp.asarray, values)])
+    wanted = [equation.invars[0] for equation in chosen]
+    asked = jaxpr.replace(outvars=wanted, debug_info=jaxpr.debug_info._replace(result_paths=None))
+    consts = [*closed.consts, *_evaluated(_slice(jex.ClosedJaxpr(asked, closed.consts), [True] * len(wanted)))]
+    jaxpr = jaxpr.replace(constvars=[*jaxpr.constvars, *(e.outvars[0] for e in chosen)], eqns=others)
+    return jex.ClosedJaxpr(jaxpr, consts)
 
 
 def _variables(atoms) -> list[Any]:

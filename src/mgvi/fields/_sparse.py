@@ -14,9 +14,8 @@ import numpy as np
 from mgvi._linear import Pair, linear
 
 _WIDTH = 32  # entries of a row that are gathered at once; longer sums are made in stages
-_UNROLLED = (
-    4  # entries up to which a row is summed term by term: a reduction of so short an axis takes ten times as long
-)
+# Entries up to which a row is summed term by term: a reduction of so short an axis takes ten times as long.
+_UNROLLED = 4
 
 
 @jax.tree_util.register_pytree_node_class

@@ -162,7 +162,7 @@ class Grid:
     def analyze(self, field: Any) -> tuple[jax.Array, jax.Array]:
         """Squared modes of a field, in units in which their mean is `amplitude**2`, and how often each counts.
 
-        The counts differ along the last axis only and have no other one.
+        The counts are a vector along the last axis; they are the same along all others.
         """
         modes = jnp.fft.rfftn(field, axes=_axes(self.ndim))
         count = _modes.face_or_pair(self.full_shape[-1], 1.0, 2.0, modes.real.dtype)
@@ -197,12 +197,12 @@ def _spacings(spacing, ndim) -> tuple[float, ...]:
 
 def _fast(n: int) -> int:
     """The smallest even size of at least n without prime factors above 5."""
-    while n % 2 or _rest(n) != 1:
+    while n % 2 or _without_small_factors(n) != 1:
         n += 1
     return n
 
 
-def _rest(n: int) -> int:
+def _without_small_factors(n: int) -> int:
     for prime in (2, 3, 5):
         while n % prime == 0:
             n //= prime
@@ -215,9 +215,10 @@ def _axes(ndim: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _doubled(ndim: int) -> Pair:
-    """From modes to their real and imaginary parts.
+    """The map from one number for each mode to the same number for its real and its imaginary part.
 
-    Its transpose adds two arrays: as a sum over an axis of length 2, which JAX makes of it, it takes ten times as long.
+    Its transpose adds two arrays. The one that JAX derives is a sum over an axis of length 2, which takes ten times as
+    long.
     """
     part = lambda parts, i: jax.lax.index_in_dim(parts, i, -1 - ndim, keepdims=False)
     return Pair(

@@ -27,8 +27,8 @@ from mgvi.fields.grid import Grid
 class Spectrum:
     """Power of modes as a function of their length; the base of all spectra.
 
-    Spectra are pytrees, those of subclasses too: attributes that are numbers or arrays are their leaves, all others
-    must be hashable.
+    Spectra are pytrees, those of subclasses too: attributes that are floating-point numbers, arrays or spectra are
+    their leaves, all others must be hashable.
     """
 
     def __init_subclass__(cls, **kwargs: Any):
@@ -44,14 +44,14 @@ class Spectrum:
         return self.root_power(grid) ** 2
 
 
-_LEAF_TYPES = (jax.Array, np.ndarray, np.generic, float, int, Spectrum)
+_LEAF_TYPES = (jax.Array, np.ndarray, np.floating, float, Spectrum)
 
 
 def _flatten(spectrum):
     attributes = dict(sorted(vars(spectrum).items()))
     names = attributes.pop("_leaves", None)  # what takes the place of leaves in a tree may be of any type
     if names is None:
-        names = tuple(n for n, v in attributes.items() if isinstance(v, _LEAF_TYPES) and not isinstance(v, bool))
+        names = tuple(n for n, v in attributes.items() if isinstance(v, _LEAF_TYPES))
     fixed = tuple((n, v) for n, v in attributes.items() if n not in names)
     return [attributes[n] for n in names], (names, fixed)
 

@@ -54,8 +54,8 @@ class StationaryField(dist.Distribution):
         if len(spectra) != len(grid.factors):
             raise ValueError(f"{grid} has {len(grid.factors)} factors: expected as many spectra, found {len(spectra)}")
         self.grid, self.spectra, self.offset = grid, spectra, mean
-        # A learned spectrum is expanded once, here. A fixed one is expanded in each program that needs it: an array
-        # made here would be a constant of all programs that close over the distribution.
+        # A learned spectrum is expanded to the modes once, here. A fixed one is expanded in each program that needs it,
+        # because an array made here would be a constant of all programs that close over the distribution.
         is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(spectra))
         self._expanded = self._amplitude() if is_traced else None
         super().__init__((), grid.full_shape, validate_args=validate_args)
