@@ -37,10 +37,7 @@ batching.primitive_batchers[_mark] = lambda arguments, axes, name: (arguments[0]
 
 
 def kept(value: Any) -> Any:
-    """A value, for instance a table that takes time to compute, that becomes one of the constants that `trace` returns.
-
-    That is so if none of the program's inputs enters it. Outside of `trace` it is the value itself.
-    """
+    """A value that is costly to compute: one of the constants that `trace` returns, if no input of the program enters."""
     return _kept.bind(value)
 
 
