@@ -37,7 +37,7 @@ batching.primitive_batchers[_mark] = lambda arguments, axes, name: (arguments[0]
 
 
 def kept(value: Any) -> Any:
-    """A value that is costly to compute: one of the constants that `trace` returns, if no input of the program enters."""
+    """A value that is costly to compute: one of the constants that `trace` returns, if no input enters it."""
     return _kept.bind(value)
 
 

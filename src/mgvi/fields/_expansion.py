@@ -21,7 +21,7 @@ from mgvi._program import kept
 from mgvi.fields import _modes
 
 _COLUMN = 32  # modes in a column of the tables, all of one interval between two nodes
-_FEW_COLUMNS = 1024  # sums of columns that are added to their intervals by comparing each with every interval
+_COMPARED_COLUMNS = 32_768  # columns up to which each is compared with every interval; a further stage compiles longer
 
 Tables = list[jax.Array]
 
@@ -117,7 +117,7 @@ def _pair(nodes: int) -> Pair:
 
 def _summed(columns, interval, intervals):
     """Sums over the columns of each interval."""
-    while columns.shape[0] > max(_FEW_COLUMNS, 2 * intervals):
+    while columns.shape[0] > max(_COMPARED_COLUMNS, 2 * intervals):
         entries, length, interval = _chunked(interval, intervals)
         is_entry = jax.lax.broadcasted_iota(jnp.int32, entries.shape, 0) < length
         columns = jnp.sum(jnp.where(is_entry, columns[entries], 0.0), axis=0)
