@@ -174,11 +174,11 @@ import warnings
 import jax
 import numpyro
 import mgvi
-from mgvi import _program
+from mgvi import _compile
 from tests.fields import test_constants as test
 
 warnings.simplefilter("ignore", mgvi.MgviWarning)
-_program._OPTIONS["cpu"][:] = [_program._OPTIONS["cpu"][0]] * 3  # the least effort
+_compile._OPTIONS["cpu"][:] = [_compile._OPTIONS["cpu"][0]] * 3  # the least effort
 grid = test.PLANE
 look = test.instruments()["select"]
 field = test.StationaryField(grid, test.PowerLaw(-3.0))

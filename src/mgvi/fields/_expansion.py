@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi._linear import Pair, linear
-from mgvi._program import kept
+from mgvi._trace import kept
 from mgvi.fields import _modes
 
 _COLUMN = 32  # modes in a column of the tables, all of one interval between two nodes

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgvi._program import kept
+from mgvi._trace import kept
 from mgvi.fields import _modes
 from mgvi.fields._sparse import SparseMap
 from mgvi.fields.grid import Grid

@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from mgvi import _tree
-from mgvi._program import kept
+from mgvi._trace import kept
 from mgvi.distributions import Scale, register_scale, register_standardization
 from mgvi.fields import _modes
 from mgvi.fields.grid import Grid
