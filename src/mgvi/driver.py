@@ -48,6 +48,7 @@ class Method(Protocol):
     """An inference that can be stopped, looked at and continued after every step."""
 
     name: str
+    unit: str  # what a step is called
     settings: dict[str, Any]  # all that decides the result; plain values
     history: list[dict]  # a record of plain numbers for each step
 
@@ -120,7 +121,7 @@ class Driver:
                 if time.monotonic() > deadline:
                     status = Status.TIME_LIMIT
                     break
-                what = f"{method.name} {len(method.history) + 1:3d}"
+                what = f"{method.unit} {len(method.history) + 1:3d}"
                 with ticking(show, what, doing=method.doing) if show is not None else nullcontext():
                     self._advance(method)
                 if store is not None:
@@ -128,17 +129,23 @@ class Driver:
                 if method.is_shown() or method.outcome() is not None:
                     if show is not None:
                         show(method.line(method.history[-1]))
-                    deadline += self._tell(callbacks, method)
+                    deadline += self._tell(callbacks, method, lambda n: method.shown(n, self.seed))
             if make is not None:
                 approximation, seconds = self._timed(lambda: make(method.approximation()))
-                method.history.append({**method.history[-1], **seconds} if method.history else seconds)
+                step = method.history[-1]["step"] + 1 if method.history else 0
+                method.history.append({"method": method.settings["method"], "step": step, **seconds})
+                known = {"history": method.history[:], "status": Status.ITERATION_LIMIT}
+                self._tell(
+                    callbacks, method, lambda n: Posterior.drawn(self.problem, approximation, n, self.seed, **known)
+                )
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
         return status, approximation or method.approximation()
 
     def finish(self, method: Method, status: Status, approximation: Approximation) -> Posterior:
         """The result, with samples of the approximation; a warning if it is not as asked for."""
-        count = self.samples or (1 if _is_point(approximation) else self.problem.budget.samples)
+        stored = len(approximation) if isinstance(approximation, StoredDraws) else None
+        count = self.samples or stored or self.problem.budget.samples
         known = {"stream": _FINAL, "history": method.history, "status": status}
         result = Posterior.drawn(self.problem, approximation, count, self.seed, **known)
         if not result.status.ok:  # final draws may have failed where the steps did not
@@ -172,11 +179,11 @@ class Driver:
             method.from_files(arrays, facts)
         return store
 
-    def _tell(self, callbacks: tuple[Callable, ...], method: Method) -> float:
+    def _tell(self, callbacks: tuple[Callable, ...], method: Method, shown_by: Callable[[int], Posterior]) -> float:
         """Show the last record to the callbacks, and return the seconds that they took."""
         start = time.monotonic()
         if callbacks:
-            shown = method.shown(min(_SHOWN, self.problem.budget.samples), self.seed)
+            shown = shown_by(min(_SHOWN, self.problem.budget.samples))
             for callback in callbacks:
                 callback(dict(method.history[-1]), shown)
         return time.monotonic() - start
@@ -187,10 +194,6 @@ class Driver:
         one = jax.tree.map(lambda m: jnp.zeros((1, *m.shape), m.dtype), mean)
         known = {"history": method.history, "status": Status.NOT_FINITE, "approximation": approximation}
         return Posterior(self.problem, mean, one, **known)
-
-
-def _is_point(approximation: Approximation) -> bool:
-    return isinstance(approximation, StoredDraws) and len(jax.tree.leaves(approximation.pool)[0]) == 1
 
 
 def numbers_of(record: dict) -> str:

@@ -62,10 +62,8 @@ class SampledKL:
         return lax.fori_loop(0, self._pairs_counted // batch, one, total)
 
     def _samples(self, mean, pairs):
-        around = lambda stack: jax.tree.map(lambda m, d: m + d, mean, stack)
-        if pairs.each == 1:
-            return around(pairs.first)
-        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), around(pairs.first), around(pairs.partners()))
+        samples = [jax.tree.map(lambda m, d: m + d, mean, stack) for stack in pairs.stacks]
+        return samples[0] if len(samples) == 1 else jax.tree.map(lambda *ways: jnp.concatenate(ways), *samples)
 
     def _one(self, x):
         inside = self.curvature
@@ -124,7 +122,7 @@ class SampledKL:
         """KL at mean + step minus KL at mean, formed datum by datum from what is known at both."""
         centre = mean
         if not self.pairs.is_centred:  # deviations that do not count are zero
-            for stack in filter(None, (self.pairs.first, self.pairs.partners())):
+            for stack in self.pairs.stacks:
                 shift = jax.tree.map(lambda d: jnp.sum(d, axis=0) / self._samples_counted, stack)
                 centre = _tree.add(centre, shift)
         prior = _tree.dot(step, centre) + 0.5 * _tree.dot(step, step)

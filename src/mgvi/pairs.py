@@ -82,14 +82,15 @@ class Pairs:
             return pick(self.first)
         return jax.tree.map(lambda a, b: jnp.where(i % 2 == 0, a, b), pick(self.first), pick(self.second))
 
-    def partners(self) -> Any:
-        """The second deviation of each pair, stacked; None if there is none."""
-        return jax.tree.map(lambda d: -d, self.first) if self.mirrored else self.second
+    @property
+    def stacks(self) -> list[Any]:
+        """One deviation of each pair, stacked, then the partners, if there are any."""
+        second = jax.tree.map(lambda d: -d, self.first) if self.mirrored else self.second
+        return [self.first] if second is None else [self.first, second]
 
 
 def _both(numpy, pairs, count):
-    parts = [stack for stack in (pairs.first, pairs.partners()) if stack is not None]
-    return jax.tree.map(lambda *leaves: numpy.concatenate([leaf[:count] for leaf in leaves]), *parts)
+    return jax.tree.map(lambda *leaves: numpy.concatenate([leaf[:count] for leaf in leaves]), *pairs.stacks)
 
 
 @partial(jax.jit, static_argnames="count")

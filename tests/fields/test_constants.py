@@ -97,7 +97,7 @@ def start(problem):
 def adapted(problem, xi):
     """The problem in coordinates for its learned scales, as a fit sees it."""
     logs = problem.log_scales(xi)
-    return problem.in_coordinates({n: site.start(logs[n], False) for n, site in problem.static.scaled.items()})
+    return problem.in_chart({n: site.start(logs[n], False) for n, site in problem.static.scaled.items()})
 
 
 def test_large_constants_are_recognised():

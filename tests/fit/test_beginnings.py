@@ -41,7 +41,7 @@ def test_scale_is_found_in_a_few_rounds_however_weak_its_prior(seen, largest):
     problem = mgvi.from_numpyro(groups, jnp.asarray(seen, jnp.float32), largest)
     posterior = mgvi.fit(problem, seed=1, progress=False)
     assert posterior.status is Status.CONVERGED and len(posterior.history) <= 8
-    assert [record["begin"] for record in posterior.history if record["begin"]] == ["modest"]
+    assert [record["start"] for record in posterior.history if record["start"]] == ["modest"]
     assert posterior.mean["scale"] == pytest.approx(mean, abs=0.1 * sd)
     assert posterior.sd["scale"] == pytest.approx(sd, rel=0.15)
 
@@ -61,7 +61,7 @@ def test_metric_that_is_not_finite_at_first_is_followed_by_a_gentle_beginning(tm
         checkpoint=tmp_path,
         callbacks=[lambda record, now: shown.append((record["finite"], np.all(np.isfinite(now.mean["x"]))))],
     )
-    assert [record["begin"] for record in posterior.history][:2] == ["modest", "prior"]
+    assert [record["start"] for record in posterior.history][:2] == ["modest", "prior"]
     assert shown[0] == (False, True) and all(finite for finite, _ in shown[1:])
     x = np.linspace(1e-4, 3, 20_000)
     mean, sd = moments(x, -0.5 * x**2 - 0.5 * np.sum((data[:, None] - np.cbrt(x)) ** 2, axis=0) / 0.1**2)

@@ -1,5 +1,6 @@
 """The fit against exact posteriors, and what it promises about seeds, stops and failure."""
 
+import sys
 import time
 import warnings
 from functools import partial
@@ -14,7 +15,7 @@ import pytest
 import mgvi
 from experiments.classification import model as classification
 from mgvi import _files
-from mgvi.fit.large_plan import LargePlan
+from mgvi.fit.plan import AutoPlan
 from mgvi.gaussian import Keys, KrylovCurvature
 from mgvi.gaussian.dense import restrained
 from mgvi.gaussian.krylov import drawn_into
@@ -161,10 +162,10 @@ def test_large_fit_that_is_stuck_tries_smaller_deviations(monkeypatch):
     tried = []
 
     def is_stuck(self, record):
-        tried.append(record["kl"])
+        tried.append(record.kl)
         return len(tried) in (1, 2)
 
-    monkeypatch.setattr(LargePlan, "is_stuck", is_stuck)
+    monkeypatch.setattr(AutoPlan, "is_stuck", is_stuck)
     posterior = mgvi.fit(problem, seed=1, progress=False, max_rounds=2)
     assert [record["shrink"] for record in posterior.history] == [0.25, 1.0]
     assert len(set(tried)) == 4
@@ -376,7 +377,7 @@ def test_a_fit_that_is_interrupted_while_deviations_are_drawn_gives_what_it_has(
             raise KeyboardInterrupt
         return drawn_into(curvature, *given, **options)
 
-    monkeypatch.setattr("mgvi.fit.krylov.drawn_into", interrupted)
+    monkeypatch.setattr(sys.modules["mgvi.fit.krylov"], "drawn_into", interrupted)
     with pytest.warns(mgvi.MgviWarning, match="INTERRUPTED"):
         posterior = mgvi.fit(problem, seed=1, progress=False)
     assert posterior.status is mgvi.Status.INTERRUPTED and len(posterior.history) == finished

@@ -127,7 +127,7 @@ class _State(NamedTuple):
     in_window: Any
 
 
-@program("rounds", static_argnames=("family", "pairs"))
+@program(static_argnames=("family", "pairs"))
 def _ascend(problem, state: _State, seed, size, count, *, family, pairs):
     """So many Adam steps of a size; also the negative bound at each of them."""
     key = jax.random.key(seed)
@@ -174,7 +174,7 @@ class Ascent:
     """An ascent under way."""
 
     def __init__(self, problem: Problem, family, seed: int, *, name: str, options: "Options"):
-        self.name = name
+        self.name = self.unit = name
         self.settings = {"method": name, "seed": seed, **options._asdict()}
         self.history: list[dict] = []
         self._problem, self._family, self._options = problem, family, options

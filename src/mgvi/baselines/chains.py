@@ -119,7 +119,7 @@ class _Chosen(NamedTuple):
 class _Chains:
     """Chains under way."""
 
-    name = "nuts"
+    name = unit = "nuts"
 
     def __init__(self, problem: Problem, seed: int, chosen: _Chosen):
         self.settings = {"method": self.name, "seed": seed, **chosen._asdict(), "tuning": list(chosen.tuning)}
@@ -228,7 +228,7 @@ def _kernel(problem, like, chosen: _Chosen):
     return begin, move
 
 
-@program("rounds", static_argnames="chosen")
+@program(static_argnames="chosen")
 def _begin(problem, start, seed, *, chosen):
     begin, _ = _kernel(problem, start, chosen)
     chains = jax.tree.leaves(start)[0].shape[0]
@@ -236,7 +236,7 @@ def _begin(problem, start, seed, *, chosen):
     return jax.vmap(lambda z, key: begin(z, rng_key=key))(start, keys)
 
 
-@program("rounds", static_argnames="chosen")
+@program(static_argnames="chosen")
 def _move(problem, state, buffer, count, first, *, chosen):
     """So many steps of all chains; positions after warmup go to the buffer."""
     _, move = _kernel(problem, state.z, chosen)

@@ -132,7 +132,7 @@ def laplace(
 class _Mode:
     """A search for the mode, a few steps at a time."""
 
-    name = "map_estimate"
+    name = unit = "map_estimate"
 
     def __init__(self, problem: Problem, seed: int, tolerance: float, max_steps: int):
         self.settings = {"method": self.name, "seed": seed, "tolerance": tolerance, "max_steps": max_steps}
@@ -201,7 +201,7 @@ class _Mode:
         self._status = None if facts["status"] is None else Status(facts["status"])
 
 
-@program("rounds")
+@program()
 def _newton(problem, mean, limits):
     curvature = KrylovCurvature(problem, mean, {name: jnp.ones(()) for name in mean})
     objective = SampledKL(curvature, Pairs(_tree.stacked(_tree.zeros(mean)), mirrored=False))

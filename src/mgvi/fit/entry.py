@@ -131,7 +131,7 @@ def _who(problem: Problem, sampler: Sampler, minimizer, point_estimates, constan
 class _Fit:
     """A fit under way: a state and a history; everything else follows from them."""
 
-    name = "round"
+    name, unit = "the fit", "round"
 
     def __init__(self, problem: Problem, plan, who: Who, settings: dict, max_rounds: int):
         self._problem, self._plan, self._who = problem, plan, who

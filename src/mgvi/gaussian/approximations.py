@@ -331,14 +331,17 @@ class StoredDraws:
         """A point estimate."""
         return cls(mean, _tree.stacked(_tree.zeros(mean)), "a point estimate has no samples to weigh.")
 
+    def __len__(self) -> int:
+        return next(iter(self.pool.values())).shape[0]
+
     def standard(self, problem: Problem, deviations: Any) -> Drawn:
         """They are standard already."""
         return Drawn(self.mean, deviations)
 
     def draw(self, problem: Problem, n: int, seed: int, stream: int) -> Drawn:
-        """`n` of the draws, each at most once if there are enough."""
-        count = next(iter(self.pool.values())).shape[0]
-        index = np.random.default_rng((seed, stream)).choice(count, n, replace=n > count)
+        """`n` of the draws, each at most once if there are enough; all of them in their order."""
+        count, rng = len(self), np.random.default_rng((seed, stream))
+        index = np.arange(n) if n == count else rng.choice(count, n, replace=n > count)
         return Drawn(self.mean, {name: np.asarray(x)[index] for name, x in self.pool.items()})
 
     def log_density(self, problem: Problem, centre: Any, deviations: Any) -> np.ndarray:

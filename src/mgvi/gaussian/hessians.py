@@ -121,7 +121,7 @@ class _Hessian(_Products):
         # Pair by pair, every second pair on the second core.
         points = jax.tree.map(
             lambda *ways: np.stack([w[:count] for w in ways], axis=1),
-            *(stack for stack in (pairs.first, pairs.partners()) if stack is not None),
+            *pairs.stacks,
         )
         apart = lambda d, i: d[i::cores].reshape(-1, *d.shape[2:])
         self._parts = [
