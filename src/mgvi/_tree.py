@@ -196,8 +196,8 @@ def first_of(stack, count: int):
 
 
 def joined(parts):
-    """Stacks one after another; NumPy's if they are."""
-    if len(parts) == 1:
+    """Stacks one after another, NumPy's if they are; of stacks of types the first."""
+    if len(parts) == 1 or any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(parts)):
         return parts[0]
     concatenate = np.concatenate if is_on_host(parts) else jnp.concatenate
     return jax.tree.map(lambda *leaves: concatenate(leaves), *parts)

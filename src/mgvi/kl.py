@@ -37,13 +37,15 @@ class SampledKL:
     """KL of the samples mean + deviations, up to a constant, with the likelihood raised to the curvature's power.
 
     Pairs beyond the first `count` are ignored, so that their number may change without recompilation; they are taken
-    `batch` at a time, which bounds the memory. `count` is a multiple of `batch`.
+    `batch` at a time, which bounds the memory. `count` is a multiple of `batch`. With a `window` (first, all) the pairs
+    that count begin at another one, and go on with the first after `all`.
     """
 
     curvature: Any  # as it is inside of programs
     pairs: Pairs
     count: Any = None  # None: all
     batch: int | None = None  # None: all at once
+    window: Any = (0, 1 << 20)
 
     @property
     def _pairs_counted(self):
@@ -58,7 +60,8 @@ class SampledKL:
         batch = self.batch
         if batch is None:
             return add(total, self.pairs, 0)
-        one = lambda i, total: add(total, self.pairs.batch(i, batch), i * batch)
+        first, every = self.window
+        one = lambda i, total: add(total, self.pairs.batch((i + first) % every, batch), i * batch)
         return lax.fori_loop(0, self._pairs_counted // batch, one, total)
 
     def _samples(self, mean, pairs):
@@ -138,6 +141,7 @@ class Knobs(NamedTuple):
     """Settings of a minimisation that may change without recompilation."""
 
     pairs: Any
+    window: Any  # the first of them, and how many there are before they begin again
     newton: Limits
     lead: Any  # how far the global latents of a matrix-free problem go, in terms of how far the KL wants them to
 
@@ -156,7 +160,7 @@ class Moved(NamedTuple):
 def minimized(curvature, pairs, knobs: Knobs, *, minimizer, batch):
     """The mean that minimises the sampled KL, and what moving it there did."""
     inside = curvature.inside()
-    objective = SampledKL(inside, pairs.map(inside.pack), knobs.pairs, batch)
+    objective = SampledKL(inside, pairs.map(inside.pack), knobs.pairs, batch, knobs.window)
     new, known, report = minimizer.minimize(objective, inside.mean, knobs.newton)
     finite = jnp.isfinite(known.value) & (report.status != Status.NOT_FINITE)
     scatter = inside.scatter(known.seen, knobs.pairs)

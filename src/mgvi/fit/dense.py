@@ -11,7 +11,7 @@ import numpy as np
 from mgvi import _tree
 from mgvi._compile import program
 from mgvi.fit.records import Record, RoundSettings
-from mgvi.fit.rounds import Rounds, Squares, State, measured_by, scaled_by
+from mgvi.fit.rounds import Rounds, Squares, State, contractions, measured_by, scaled_by
 from mgvi.gaussian import DenseCurvature, DenseGaussian, Keys, StoredDraws
 from mgvi.gaussian.dense import white
 from mgvi.linalg import eigh, sub_blocks
@@ -140,7 +140,10 @@ class DenseRounds(Rounds):
         ahead = _tree.subtract(drawn.first, old.first)
         squares = Squares(*map(_mean_squares, (pairs.first, ahead)))
         measured = measured_by(moved, squares, keys.count)._replace(along=along)
-        state = State(beyond, pairs, state.chart, keys.count, move, matrix, state.average)
+        alike = not settings.fresh and state.count == keys.count and settings.weight >= 1
+        told = contractions(state, move) if alike else state.contraction
+        matrices = {"block": matrix, "average": state.average}
+        state = State(beyond, pairs, state.chart, keys.count, move, told, weight, **matrices)
         return state, moved._replace(finite=finite), measured, []
 
     def _recentred(self, state: State, settings: RoundSettings) -> State:
@@ -158,7 +161,8 @@ class DenseRounds(Rounds):
             if "basis" in at:
                 best = site.turned(np.linalg.inv(blocks[name]), eigh)
             else:
-                best = {"power": np.asarray(site.power(np.diag(blocks[name]).reshape(site.shape)))}
+                variance = np.diag(np.linalg.inv(blocks[name])).reshape(site.shape)
+                best = {"power": np.asarray(site.power(variance))}
             best = {kind: x.astype(logs[name].dtype) for kind, x in best.items()}
             chart[name] = {**at, **best, "origin": logs[name]}
         return state._replace(mean=mean, chart=chart)

@@ -13,18 +13,23 @@ import jax.numpy as jnp
 from mgvi import _tree
 from mgvi._compile import number, program
 from mgvi.fit.records import AVERAGE, FEW, SETTLE, Record, RoundSettings
-from mgvi.fit.rounds import Rounds, Squares, State, measured_by
+from mgvi.fit.rounds import Rounds, Squares, State, contractions, measured_by
 from mgvi.gaussian import Keys, KrylovCurvature, KrylovGaussian, StoredDraws
 from mgvi.gaussian.krylov import Drawing, drawn_into, empty_room, estimated_diagonal, preconditioned, with_information
 from mgvi.linalg import Stop, global_sites, sub_blocks
 
 _FLOOR = 0.02  # smallest rms deviation, in prior sds, that shifts are compared with: pairs do not tell smaller ones
+_HALVES = 4  # of the pairs, that tell the error of the mean
 STEPS = PREPARING, DRAWING, MOVING = "preparing the solves", "drawing deviations", "moving the mean"
 
 
 @program()
-def _recentred(problem, mean, diagonal, block):
-    """The mean in a chart with its origin there and the best powers, that chart, and the metric's diagonal in it."""
+def _recentred(problem, mean, diagonal, block, pairs, count):
+    """The mean in a chart with its origin there and the best powers, that chart, and the metric's diagonal in it.
+
+    Variances are those of the last pairs. One over the diagonal would be the variance if all other latents were known:
+    far too small where data have gaps.
+    """
     names = global_sites(problem.static.latent)
     inner = sub_blocks(jnp.linalg.inv(block), {name: problem.static.latent[name] for name in names})
     standard, logs = problem.located(mean)
@@ -36,7 +41,9 @@ def _recentred(problem, mean, diagonal, block):
             continue
         squeezed = site.latent(at, logs[name], jnp.ones(site.shape, mean[name].dtype))
         diagonal[name] = 1 + (diagonal[name] - 1) / squeezed**2
-        chart[name] = {**at, "power": site.power(diagonal[name]), "origin": logs[name]}
+        variance = squeezed**2 * jnp.sum(pairs.first[name] ** 2, axis=0) / jnp.maximum(count, 1)
+        variance = jnp.where(count > 0, variance, 1 / diagonal[name])
+        chart[name] = {**at, "power": site.power(variance), "origin": logs[name]}
     return standard, chart, diagonal
 
 
@@ -128,7 +135,28 @@ class KrylovRounds(Rounds):
             measured = measured._replace(change=None)
         if settings.phase not in (FEW, SETTLE, AVERAGE) or settings.pairs == 1:
             measured = measured._replace(noise=None)
-        return state._replace(mean=mean), moved, measured, reports
+        names = global_sites(self.problem.latent)
+        apart = jax.device_get({name: mean[name] - state.mean[name] for name in names})
+        move = {name: x / float(measured.spread[name]) for name, x in apart.items()}
+        if has_change and state.move is not None:
+            state = state._replace(contraction=contractions(state, move))
+        state = state._replace(mean=mean, move=move)
+        if settings.measure:
+            errors = self._errors(replace(curvature, mean=mean, free=self.who.moving), pairs, settings)
+            state = state._replace(errors={name: x / float(measured.spread[name]) for name, x in errors.items()})
+        return state, moved, measured, reports
+
+    def _errors(self, curvature: KrylovCurvature, pairs: Any, settings: RoundSettings) -> dict[str, float]:
+        """Monte Carlo error of the mean, by site: rms distance to where halves of the pairs alone would have it.
+
+        The mean of half of the pairs has twice the variance, half of which is shared with the mean of all.
+        """
+        half, squares = replace(settings, pairs=settings.pairs // 2, lead=1.0), []
+        for i in range(_HALVES):
+            _, moved = self._minimized(curvature, pairs, half, first=1 + i * settings.pairs // (2 * _HALVES))
+            squares.append(moved.step)
+        squares = jax.device_get(squares)
+        return {name: float(sum(part[name] for part in squares) / _HALVES) ** 0.5 for name in curvature.mean}
 
     def _preconditioned(self, state: State, curvature: KrylovCurvature, settings: RoundSettings) -> Any:
         """The state in the best chart, and the curvature there with an approximate inverse."""
@@ -138,7 +166,8 @@ class KrylovRounds(Rounds):
             return state, replace(curvature, preconditioner=state.preconditioner)
         diagonal = estimated_diagonal(curvature, settings.probes)
         if settings.centre and state.chart and state.block is not None:
-            found = self.compiled.call(_recentred, curvature.problem, state.mean, diagonal, state.block)
+            told = state.pairs, number(state.count)
+            found = self.compiled.call(_recentred, curvature.problem, state.mean, diagonal, state.block, *told)
             mean, chart, diagonal = found
             state = state._replace(mean=mean, chart=chart)
             curvature = replace(curvature, problem=self.problem.in_chart(chart), mean=mean)

@@ -103,6 +103,7 @@ ERROR_ENOUGH = 2.0  # Monte Carlo error at which pairs are enough, in units of t
 ERROR_TAKEN = (4.0, 10.0)  # the same with the most pairs, of a dense and of a large problem
 MOST_PAIRS_UNLESS_NOISY = 32  # pairs of a large problem, unless its error would be above the one that is taken
 AVERAGED_ROUNDS = 16  # most rounds with fresh samples whose means are averaged
+AVERAGING_GOAL = 0.8  # Monte Carlo error at which enough rounds are averaged, in units of the one that is taken
 NOISY_ERROR = 0.5  # Monte Carlo error, in sds, above which a fit warns
 LONG_DRAW = 60  # products for a draw beyond which a larger preconditioner pays
 RECYCLED_ROUNDS = 3  # that a preconditioner is used for again
@@ -209,12 +210,17 @@ class AutoPlan:
             return self._settle(last.pairs, last.shift / min(last.weight, 1.0), weight, _is_far(last))
         if last.newton_status == Status.NO_DESCENT and last.decrement > STALLED_DECREMENT and self._dense:
             return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
-        if last.error <= ERROR_ENOUGH * self._tolerance:
+        if not self._dense and last.pairs >= most and self._may_gain(history):
+            return replace(self._settle(last.pairs), measure=True)
+        if max(last.error, last.round_error) <= ERROR_ENOUGH * self._tolerance:
             return Status.CONVERGED
-        still = [r for r in history[-2:] if r.pairs == last.pairs and r.phase == SETTLE]
-        if last.pairs >= most and (len(still) < 2 or self._falls(still[0].kl, last.kl)) and not self._dense:
-            return self._settle(last.pairs)
         return self._more(last, most)
+
+    def _may_gain(self, history) -> bool:
+        """Whether a large problem needs a round at rest, which measures its error, or its KL still falls by much."""
+        last = history[-1]
+        is_sampled = last.noise is not None
+        return is_sampled and (not last.measure or self._falls(history[-2].kl, last.kl))
 
     def _has_settled(self, last: Record, ahead: float, most: int) -> bool:
         """The rule of convergence: neither mean nor deviations are farther from their end than noise allows.
@@ -223,17 +229,21 @@ class AutoPlan:
         """
         tolerance, shift, change = self._tolerance, ahead * last.shift, ahead * (last.change or 0.0)
         if self._dense:
-            still = shift < min(tolerance, max(last.error, 0.1 * tolerance))
+            still = shift < min(tolerance, max(last.round_error, 0.1 * tolerance))
             return still and change < STEADY_CHANGE * tolerance
         few = last.pairs < most
         unknown = math.inf if last.change is None else last.change
-        steady = not few or unknown <= STEADY_CHANGE * tolerance or last.error >= HOPELESS_ERROR
-        return last.shrink == 1 and shift <= min(max(last.error, tolerance), (20 if few else 10) * tolerance) and steady
+        steady = not few or unknown <= STEADY_CHANGE * tolerance or last.round_error >= HOPELESS_ERROR
+        return (
+            last.shrink == 1
+            and shift <= min(max(last.round_error, tolerance), (20 if few else 10) * tolerance)
+            and steady
+        )
 
     def _is_told(self, last: Record, most: int) -> bool:
         """Whether more pairs of a dense problem will be needed, and these do not tell the way any more."""
-        calm = last.shift < CALM_SHIFT * last.error and (last.change or 0.0) < CALM_CHANGE
-        return self._dense and calm and last.error > ERROR_ENOUGH * self._tolerance and last.pairs < most
+        calm = last.shift < CALM_SHIFT * last.round_error and (last.change or 0.0) < CALM_CHANGE
+        return self._dense and calm and last.round_error > ERROR_ENOUGH * self._tolerance and last.pairs < most
 
     def _more(self, last: Record, most: int) -> RoundSettings | Status:
         """More pairs; with the most of them means of rounds with fresh samples, if their noise is not taken."""
@@ -242,7 +252,7 @@ class AutoPlan:
         return Status.CONVERGED if last.error <= self._taken else self._average(last)
 
     def _after_averaging(self, last: Record) -> RoundSettings | Status:
-        if last.averaged_rounds < AVERAGED_ROUNDS and last.error > ERROR_ENOUGH * self._tolerance:
+        if last.averaged_rounds < AVERAGED_ROUNDS and last.error > AVERAGING_GOAL * self._taken:
             return self._average(last)
         return Status.CONVERGED if last.error <= NOISY_ERROR else Status.NOISY
 
@@ -257,7 +267,7 @@ class AutoPlan:
             return last.beta == 1 and all(map(self._found_no_way, history[-2:]))
         few = last.phase in (BEGIN, FEW)
         if last.newton_status == Status.CONVERGED:
-            return few and last.error > LOST_ERROR
+            return few and last.round_error > LOST_ERROR
         return self._found_no_way(last) or (few and len(history) >= FEW_ROUNDS and last.decrement > STUCK_DECREMENT)
 
     def _falls(self, before: float, after: float) -> bool:
@@ -265,7 +275,7 @@ class AutoPlan:
         return before - after > MUCH_PER_LATENT * self._latents
 
     def _most(self, last: Record) -> int:
-        if self._dense or last.error > self._taken:
+        if self._dense or last.round_error > self._taken:
             return self._budget.most
         return min(self._budget.most, MOST_PAIRS_UNLESS_NOISY)
 
@@ -364,7 +374,7 @@ def _next_power(last: Record) -> float:
 
 def _is_far(last: Record) -> bool:
     """Whether the mean still goes far, and its samples agree where: then their curvatures do too."""
-    return last.rough and last.shift > FAR_SHIFT and last.error < AGREEING_ERROR
+    return last.rough and last.shift > FAR_SHIFT and last.round_error < AGREEING_ERROR
 
 
 def _hovers(history: Sequence[Record]) -> bool:
@@ -379,4 +389,4 @@ def _rests(history: Sequence[Record]) -> bool:
     made = max((i for i, r in enumerate(history) if not r.recycle), default=0)
     since = history[made:]
     settled = all(r.phase in (FEW, SETTLE, AVERAGE) and r.shift < RECYCLING_SHIFT for r in since)
-    return 0 < len(since) <= RECYCLED_ROUNDS and settled
+    return len(since) > 0 and settled and (len(since) <= RECYCLED_ROUNDS or since[-1].phase == AVERAGE)

@@ -42,6 +42,7 @@ class RoundSettings:
     # Of a dense problem: weight of the new deviations against the last round's, if those have the same keys; above 1,
     # of the mean's move instead.
     weight: float = 1.0
+    measure: bool = False  # the Monte Carlo error of a large problem's mean, by halves of its pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,8 @@ class Record(RoundSettings):
     kl: float = 0.0
     shift: float = 0.0  # of the mean
     change: float | None = None  # of the deviations, relative
-    noise: float | None = None  # Monte Carlo error of the mean
-    mcse: Mapping[str, float] = field(default_factory=dict)  # the same by site
+    noise: float | None = None  # Monte Carlo error of this round's mean, were it at its end
+    mcse: Mapping[str, float] = field(default_factory=dict)  # Monte Carlo error of where rounds lead to, by site
     along: tuple[float, float] | None = None  # the move in terms of the last: its share along it, its squared length
     averaged_rounds: int = 0  # whose means are averaged
     finite: bool = True
@@ -74,5 +75,10 @@ class Record(RoundSettings):
 
     @property
     def error(self) -> float:
-        """The Monte Carlo error of the mean; 0 where nothing tells it."""
+        """The Monte Carlo error of the mean of the worst site."""
+        return max(self.mcse.values(), default=0.0)
+
+    @property
+    def round_error(self) -> float:
+        """What this round adds to it; 0 where nothing tells it."""
         return self.noise or 0.0

@@ -20,28 +20,23 @@ from mgvi.newton import Limits
 from mgvi.pairs import Pairs
 from mgvi.problem import Chart, Problem, located
 
+_TOLD_MOVE = 0.05  # sds: a shorter move tells nothing of how moves contract
+MOST_CONTRACTION = 0.8  # of the moves of rounds with the same samples, that is believed
+
 
 class Average(NamedTuple):
-    """The average of the means of some rounds, and the sum of their squared distances from it, by site."""
+    """The average of the means of some rounds."""
 
     mean: dict[str, Any]
-    squares: dict[str, Any]
     rounds: int
 
     @classmethod
     def of(cls, so_far: "Average | None", mean: dict[str, Any]) -> "Average":
         """With one round more."""
         if so_far is None:
-            return cls(mean, dict.fromkeys(mean, 0.0), 1)
+            return cls(mean, 1)
         rounds = so_far.rounds + 1
-        apart = _tree.subtract(mean, so_far.mean)
-        squares = {n: so_far.squares[n] + float((x * x).mean()) * (rounds - 1) / rounds for n, x in apart.items()}
-        return cls(_tree.add(so_far.mean, _tree.scale(1 / rounds, apart)), squares, rounds)
-
-    def errors(self, spread: dict[str, Any]) -> dict[str, float]:
-        """Monte Carlo error of the average, by site, in rms deviations."""
-        most = max(self.rounds - 1, 1) * self.rounds
-        return {name: math.sqrt(x / most) / float(spread[name]) for name, x in self.squares.items()}
+        return cls(_tree.add(so_far.mean, _tree.scale(1 / rounds, _tree.subtract(mean, so_far.mean))), rounds)
 
 
 class State(NamedTuple):
@@ -51,7 +46,10 @@ class State(NamedTuple):
     pairs: Any  # `Pairs`; None: their memory is being used for new ones
     chart: Chart
     count: int = 0  # pairs that count; the rest are zeros
-    move: Any = None  # of a dense problem's mean in the last round, in rms deviations of each entry
+    move: Any = None  # of the mean in the last round: of a large problem that of its global sites
+    contraction: dict[str, float] | None = None  # of the moves of rounds with the same samples, by site
+    weight: float = 1.0  # of that move: how far beyond it a dense problem's mean went
+    errors: dict[str, float] | None = None  # of a large problem's mean, by site, as halves of the pairs tell them
     block: Any = None  # the last precision: of a dense problem whole, of a large one its global sites
     average: "Average | None" = None  # of the means of rounds with fresh samples
     information: dict[str, Any] | None = None  # of a large problem's data, that the last pairs were drawn with
@@ -66,13 +64,11 @@ class State(NamedTuple):
             groups |= {"diagonal": made.diagonal, "chosen": made.chosen}
         block = {"block": self.block, "inverse": None if made is None else made.inverse}
         if self.average is not None:
-            groups |= {
-                "average": self.average.mean,
-                "squares": {n: np.asarray(x) for n, x in self.average.squares.items()},
-            }
+            groups["average"] = self.average.mean
         groups["matrices"] = {name: x for name, x in block.items() if x is not None}
         rounds = 0 if self.average is None else self.average.rounds
         facts = {"count": self.count, "mirrored": self.pairs.mirrored, "averaged": rounds}
+        facts |= {"contraction": self.contraction, "weight": self.weight, "errors": self.errors}
         return {name: tree for name, tree in groups.items() if tree}, facts
 
     @classmethod
@@ -81,16 +77,16 @@ class State(NamedTuple):
         made, matrices = None, arrays.get("matrices", {})
         if "diagonal" in arrays:
             made = Preconditioner(arrays["diagonal"], matrices.get("inverse"), arrays.get("chosen", {}))
-        average = None
-        if facts["averaged"]:
-            squares = {name: float(x) for name, x in arrays["squares"].items()}
-            average = Average(arrays["average"], squares, facts["averaged"])
+        average = Average(arrays["average"], facts["averaged"]) if facts["averaged"] else None
         return cls(
             arrays["mean"],
             Pairs(arrays["deviations"], arrays.get("partners"), facts["mirrored"]),
             _files.nested(arrays.get("chart", {})),
             facts["count"],
             arrays.get("move"),
+            facts["contraction"],
+            facts["weight"],
+            facts["errors"],
             matrices.get("block"),
             average,
             arrays.get("information"),
@@ -166,12 +162,10 @@ class Rounds:
         """
         state, moved, measured, reports = self._round(keys, settings, shrink)
         if settings.phase == AVERAGE:
-            average = Average.of(state.average, state.mean)
-            share, scatter = math.sqrt(1 / average.rounds), average.errors(measured.spread)
-            noise = {name: max(share * float(x), scatter[name]) for name, x in (measured.noise or {}).items()}
-            state, measured = state._replace(average=average), measured._replace(noise=noise)
-        record = _record(moved, measured, reports)
-        return state, {**record, "averaged_rounds": 0 if state.average is None else state.average.rounds}
+            state = state._replace(average=Average.of(state.average, state.mean))
+        rounds = state.average.rounds if state.average else 0
+        mcse = _errors(state.errors or measured.noise or {}, state.contraction or {}, rounds)
+        return state, {**_record(moved, measured, reports), "mcse": mcse, "averaged_rounds": rounds}
 
     def rehearse(self, keys: Keys, settings: RoundSettings) -> None:
         """Begin to compile the programs of a round."""
@@ -185,11 +179,12 @@ class Rounds:
         """The state after a round, what moving the mean did, how far it went, and reports of solves."""
         raise NotImplementedError
 
-    def _minimized(self, curvature: Curvature, pairs: Pairs, settings: RoundSettings) -> tuple[Any, Moved]:
-        """The mean that minimises the KL, and what moving it there did."""
+    def _minimized(self, curvature: Curvature, pairs: Pairs, settings: RoundSettings, first: int = 0) -> Any:
+        """The mean that minimises the KL of so many pairs from a first one on, and what moving it there did."""
         cg = Stop(settings.newton_residual, 0.0, settings.most_newton_cg, settings.newton_share)
         limits = Limits(settings.most_steps, settings.newton_decrement, cg, settings.newton_damping)
-        knobs = numbers(Knobs(settings.pairs, limits, settings.lead))
+        window = first, max(len(pairs) if first == 0 else self.state.count, 1)
+        knobs = numbers(Knobs(settings.pairs, window, limits, settings.lead))
         static = {"minimizer": self.who.minimizer, "batch": self.budget.batch}
         return self.compiled.call(minimized, curvature, pairs, knobs, **static)
 
@@ -209,6 +204,37 @@ class Rounds:
         return {name: {**at, "origin": logs[name]} for name, at in chart.items()}
 
 
+def contractions(state: State, move: Any) -> dict[str, float]:
+    """How much shorter, by site, the move of a round is than that of the round before with the same samples.
+
+    Rounds are a fixed-point iteration, whose slowest direction shows in its last moves.
+    """
+    known = dict(state.contraction or {})
+    for name, now in move.items():
+        last = np.asarray(state.move[name])
+        size = float(np.sum(last * last))
+        if size > _TOLD_MOVE**2 * last.size:
+            ratio = float(np.sum(np.asarray(now) * last)) / size
+            found = min(max(1 - (1 - ratio) / max(state.weight, 1.0), 0.0), MOST_CONTRACTION)
+            known[name] = 0.5 * (known.get(name, found) + found)
+    return known
+
+
+def _errors(noise: dict[str, Any], contraction: dict[str, float], rounds: int) -> dict[str, float]:
+    """Monte Carlo error of the mean, by site, in sds.
+
+    An error e of one round is followed by the errors r e, r^2 e, ... of those after it, if their moves contract by r:
+    where rounds with the same samples lead to is off by e / (1 - r). The average of the means of rounds with fresh
+    samples is off by that over the root of their number, and by what is left of where they began.
+    """
+    errors = {}
+    for name, x in noise.items():
+        ratio = contraction.get(name, 0.0)
+        share = math.sqrt(1 / rounds + (ratio / ((1 - ratio) * rounds)) ** 2) if rounds else 1.0
+        errors[name] = float(x) / (1 - ratio) * share
+    return errors
+
+
 def scaled_by(pairs: Pairs, shrink: float) -> Pairs:
     """Shorter deviations."""
     return pairs if shrink == 1 else pairs.map(lambda stack: {n: d * d.dtype.type(shrink) for n, d in stack.items()})
@@ -226,7 +252,6 @@ def _record(moved: Moved, measured: Measured, reports: list[Any]) -> dict[str, A
         "change": worst(measured.change),
         "along": None if measured.along is None else list(measured.along),
         "noise": worst(measured.noise),
-        "mcse": {name: float(x) for name, x in (measured.noise or {}).items()},
         "draw_cg": max((int(report.iterations.max()) for report in reports), default=0),
         "draw_status": max((int(report.status.max()) for report in reports), default=0),
         "newton_steps": int(moved.newton.steps),
