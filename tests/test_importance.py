@@ -23,3 +23,10 @@ def test_equal_weights_are_left_alone():
     weights, k = importance.smoothed(np.zeros(500))
     np.testing.assert_array_equal(weights, 1 / 500)
     assert k < 0
+
+
+def test_weights_that_differ_by_roundings_only_have_no_tail():
+    log_weights = 1e-3 * np.random.default_rng(1).standard_t(1.0, 500).clip(-20, 20)
+    weights, k = importance.smoothed(log_weights)
+    assert k == -np.inf
+    np.testing.assert_allclose(weights, 1 / 500, rtol=0.1)

@@ -113,9 +113,12 @@ def test_steps_of_a_large_problem_take_global_latents_a_few_prior_sds_at_most():
     observe = lambda values: {"y": dist.Normal(values["scale"] * values["field"], 1.0)}
     problem = mgvi.from_function(observe, {"field": (200,), "scale": ()}, {"y": jnp.zeros(200)})
     curvature = KrylovCurvature(problem, problem.latent_zeros(), {})
-    longest = lambda scale, field: float(curvature.longest({"scale": jnp.array(scale), "field": jnp.full(200, field)}))
+    at = lambda scale, field: {"scale": jnp.array(scale), "field": jnp.full(200, field)}
+    longest = lambda scale, field, so_far=0.0: float(curvature.longest(at(so_far, 0.0), at(scale, field)))
     assert longest(0.5, 100.0) == 1.0
     assert longest(20.0, 0.0) * 20.0 == pytest.approx(2.0)
+    assert longest(20.0, 0.0, 1.5) * 20.0 == pytest.approx(0.5)
+    assert longest(-20.0, 0.0, 1.5) * 20.0 == pytest.approx(3.5)
 
 
 class Stretched:
@@ -132,7 +135,7 @@ class Stretched:
     def solve(self, x, known, b, stop, damping):
         return b, 1
 
-    def longest(self, step):
+    def longest(self, x, step):
         return 1.0
 
     def change(self, x, known, step, there):
@@ -170,7 +173,7 @@ class Bent:
         metric = jnp.ones(31).at[0].set(101.0)
         return b / (metric + damping if self.listens else metric), 1
 
-    def longest(self, step):
+    def longest(self, x, step):
         return 1.0
 
     def change(self, x, known, step, there):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 TRUSTED = 0.7  # largest Pareto k of reliable weights
+_EQUAL = 0.05  # relative excess of the largest weight over those outside of the tail, below which all count as equal
 
 
 class Check(NamedTuple):
@@ -76,8 +77,8 @@ def smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
     if tail >= 5:
         cut = np.exp(log_weights[order[-tail - 1]])
         excess = np.exp(log_weights[order[-tail:]]) - cut
-        if excess[-1] <= 1e-12:  # all weights are equal
-            return np.full(count, 1 / count), -np.inf
+        if excess[-1] <= _EQUAL * cut:  # a tail of roundings would have a shape too
+            return np.exp(log_weights) / np.exp(log_weights).sum(), -np.inf
         k, scale = _fit(np.maximum(excess, 1e-300))
         if np.isfinite(k):
             p = (np.arange(tail) + 0.5) / tail

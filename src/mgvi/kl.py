@@ -117,9 +117,9 @@ class SampledKL:
         """
         return self.curvature.solve(mean, known.information, b, stop, damping)
 
-    def longest(self, step):
+    def longest(self, mean, step):
         """The longest part of a step that is worth a try."""
-        return self.curvature.longest(step)
+        return self.curvature.longest(mean, step)
 
     def change(self, mean, known, step, there):
         """KL at mean + step minus KL at mean, formed datum by datum from what is known at both."""

@@ -44,8 +44,8 @@ class Objective(Protocol):
         """
         ...
 
-    def longest(self, step: Any, /) -> Any:
-        """The longest part of a step that is worth a try, at most 1."""
+    def longest(self, x: Any, step: Any, /) -> Any:
+        """The longest part of a step from x that is worth a try, at most 1."""
         ...
 
     def change(self, x: Any, known: Any, step: Any, there: Any, /) -> Any:
@@ -100,7 +100,7 @@ class NewtonCG:
     ...     def solve(self, x, known, b, stop, damping):
     ...         return b / (5.0 + damping), 1
     ...
-    ...     def longest(self, step):
+    ...     def longest(self, x, step):
     ...         return 1.0
     ...
     ...     def change(self, x, known, step, there):
@@ -183,7 +183,7 @@ def _step(objective, limits, state: _State) -> tuple[_Try, NewtonReport]:
     inner, alphas = secants.before(state.gradient)
     outer, iterations = objective.solve(state.x, state.known, inner, limits.cg, report.damping)
     step = _tree.scale(-1.0, secants.after(outer, alphas))
-    longest = jnp.zeros(()) + objective.longest(step)
+    longest = jnp.zeros(()) + objective.longest(state.x, step)
     report = report._replace(
         steps=report.steps + 1,
         cg_iterations=report.cg_iterations + iterations,

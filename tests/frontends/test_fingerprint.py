@@ -13,7 +13,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from mgvi.fit.checkpoint import Checkpoint
+from mgvi.checkpoint import Checkpoint
 
 import mgvi
 from mgvi import _files

@@ -161,8 +161,7 @@ class DenseRounds(Rounds):
             if "basis" in at:
                 best = site.turned(np.linalg.inv(blocks[name]), eigh)
             else:
-                variance = np.diag(np.linalg.inv(blocks[name])).reshape(site.shape)
-                best = {"power": np.asarray(site.power(variance))}
+                best = {"power": np.asarray(site.power(np.diag(blocks[name]).reshape(site.shape)))}
             best = {kind: x.astype(logs[name].dtype) for kind, x in best.items()}
             chart[name] = {**at, **best, "origin": logs[name]}
         return state._replace(mean=mean, chart=chart)

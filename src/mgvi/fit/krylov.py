@@ -19,17 +19,13 @@ from mgvi.gaussian.krylov import Drawing, drawn_into, empty_room, estimated_diag
 from mgvi.linalg import Stop, global_sites, sub_blocks
 
 _FLOOR = 0.02  # smallest rms deviation, in prior sds, that shifts are compared with: pairs do not tell smaller ones
-_HALVES = 4  # of the pairs, that tell the error of the mean
+_HALVES, _HALVES_STEPS = 4, 5  # halves of the pairs that tell the error of the mean, and Newton steps for each
 STEPS = PREPARING, DRAWING, MOVING = "preparing the solves", "drawing deviations", "moving the mean"
 
 
 @program()
-def _recentred(problem, mean, diagonal, block, pairs, count):
-    """The mean in a chart with its origin there and the best powers, that chart, and the metric's diagonal in it.
-
-    Variances are those of the last pairs. One over the diagonal would be the variance if all other latents were known:
-    far too small where data have gaps.
-    """
+def _recentred(problem, mean, diagonal, block):
+    """The mean in a chart with its origin there and the best powers, that chart, and the metric's diagonal in it."""
     names = global_sites(problem.static.latent)
     inner = sub_blocks(jnp.linalg.inv(block), {name: problem.static.latent[name] for name in names})
     standard, logs = problem.located(mean)
@@ -41,9 +37,7 @@ def _recentred(problem, mean, diagonal, block, pairs, count):
             continue
         squeezed = site.latent(at, logs[name], jnp.ones(site.shape, mean[name].dtype))
         diagonal[name] = 1 + (diagonal[name] - 1) / squeezed**2
-        variance = squeezed**2 * jnp.sum(pairs.first[name] ** 2, axis=0) / jnp.maximum(count, 1)
-        variance = jnp.where(count > 0, variance, 1 / diagonal[name])
-        chart[name] = {**at, "power": site.power(variance), "origin": logs[name]}
+        chart[name] = {**at, "power": site.power(diagonal[name]), "origin": logs[name]}
     return standard, chart, diagonal
 
 
@@ -137,10 +131,10 @@ class KrylovRounds(Rounds):
             measured = measured._replace(noise=None)
         names = global_sites(self.problem.latent)
         apart = jax.device_get({name: mean[name] - state.mean[name] for name in names})
-        move = {name: x / float(measured.spread[name]) for name, x in apart.items()}
+        move = {name: x / float(measured.spread[name]) / settings.lead for name, x in apart.items()}
         if has_change and state.move is not None:
             state = state._replace(contraction=contractions(state, move))
-        state = state._replace(mean=mean, move=move)
+        state = state._replace(mean=mean, move=move, weight=settings.lead)
         if settings.measure:
             errors = self._errors(replace(curvature, mean=mean, free=self.who.moving), pairs, settings)
             state = state._replace(errors={name: x / float(measured.spread[name]) for name, x in errors.items()})
@@ -151,7 +145,8 @@ class KrylovRounds(Rounds):
 
         The mean of half of the pairs has twice the variance, half of which is shared with the mean of all.
         """
-        half, squares = replace(settings, pairs=settings.pairs // 2, lead=1.0), []
+        rough = {"lead": 1.0, "most_steps": _HALVES_STEPS, "newton_decrement": 0.2}
+        half, squares = replace(settings, pairs=settings.pairs // 2, **rough), []
         for i in range(_HALVES):
             _, moved = self._minimized(curvature, pairs, half, first=1 + i * settings.pairs // (2 * _HALVES))
             squares.append(moved.step)
@@ -166,8 +161,7 @@ class KrylovRounds(Rounds):
             return state, replace(curvature, preconditioner=state.preconditioner)
         diagonal = estimated_diagonal(curvature, settings.probes)
         if settings.centre and state.chart and state.block is not None:
-            told = state.pairs, number(state.count)
-            found = self.compiled.call(_recentred, curvature.problem, state.mean, diagonal, state.block, *told)
+            found = self.compiled.call(_recentred, curvature.problem, state.mean, diagonal, state.block)
             mean, chart, diagonal = found
             state = state._replace(mean=mean, chart=chart)
             curvature = replace(curvature, problem=self.problem.in_chart(chart), mean=mean)

@@ -96,6 +96,9 @@ HOVERING_ROUNDS = 6  # in which the mean moves no less than in as many before: r
 HOVERING_SHARE = 0.7  # of the moves before, above which they are no less
 CALM_SHIFT = 0.5  # of the Monte Carlo error: a smaller shift tells that more pairs are needed
 CALM_CHANGE = 0.2  # relative change of deviations below which too few pairs have told what they can
+# Shift of a large problem's mean that is rest, however large the noise, in units of the tolerance: while pairs can be
+# added, and with the most of them.
+FEW_PAIRS_SHIFT, RESTING_SHIFT = 20.0, 4.0
 STEADY_CHANGE = 2.0  # relative change of deviations that counts as none, in units of the tolerance
 HOPELESS_ERROR = 2.0  # Monte Carlo error, in sds, with which pairs are not settled before others are added
 MORE_PAIRS = 4  # times as many, where they are added
@@ -202,12 +205,14 @@ class AutoPlan:
         if last.phase == AVERAGE:
             return self._after_averaging(last)
         weight, most = self._weight(history), self._most(last)
-        ahead = max(weight, 1.0) / min(last.weight, 1.0)  # from this round's move to where the rounds lead to
+        # From this round's move to where the rounds lead to.
+        ahead = max(weight, 1.0) / min(last.weight, 1.0) if self._dense else 1 / (last.lead * (1 - last.contraction))
         hovers = _hovers(history)
         if hovers or self._is_told(last, most):
             return self._more(last, most)
         if not self._has_settled(last, ahead, most):
-            return self._settle(last.pairs, last.shift / min(last.weight, 1.0), weight, _is_far(last))
+            again = self._settle(last.pairs, last.shift / min(last.weight, 1.0), weight, _is_far(last))
+            return again if self._dense else replace(again, lead=_lead(last))
         if last.newton_status == Status.NO_DESCENT and last.decrement > STALLED_DECREMENT and self._dense:
             return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
         if not self._dense and last.pairs >= most and self._may_gain(history):
@@ -234,11 +239,8 @@ class AutoPlan:
         few = last.pairs < most
         unknown = math.inf if last.change is None else last.change
         steady = not few or unknown <= STEADY_CHANGE * tolerance or last.round_error >= HOPELESS_ERROR
-        return (
-            last.shrink == 1
-            and shift <= min(max(last.round_error, tolerance), (20 if few else 10) * tolerance)
-            and steady
-        )
+        most_shift = min(max(last.round_error, tolerance), (FEW_PAIRS_SHIFT if few else RESTING_SHIFT) * tolerance)
+        return last.shrink == 1 and shift <= most_shift and steady
 
     def _is_told(self, last: Record, most: int) -> bool:
         """Whether more pairs of a dense problem will be needed, and these do not tell the way any more."""
@@ -375,6 +377,11 @@ def _next_power(last: Record) -> float:
 def _is_far(last: Record) -> bool:
     """Whether the mean still goes far, and its samples agree where: then their curvatures do too."""
     return last.rough and last.shift > FAR_SHIFT and last.round_error < AGREEING_ERROR
+
+
+def _lead(last: Record) -> float:
+    """How much farther the global latents of a large problem go where its rounds creep: to where they lead, if near."""
+    return min(1 / (1 - last.contraction), max(1.0, FARTHEST_LEAD * last.lead / max(last.shift, 0.01)))
 
 
 def _hovers(history: Sequence[Record]) -> bool:

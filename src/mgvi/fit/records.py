@@ -56,6 +56,7 @@ class Record(RoundSettings):
     change: float | None = None  # of the deviations, relative
     noise: float | None = None  # Monte Carlo error of this round's mean, were it at its end
     mcse: Mapping[str, float] = field(default_factory=dict)  # Monte Carlo error of where rounds lead to, by site
+    contraction: float = 0.0  # of the moves of rounds with the same samples, of the slowest site
     along: tuple[float, float] | None = None  # the move in terms of the last: its share along it, its squared length
     averaged_rounds: int = 0  # whose means are averaged
     finite: bool = True

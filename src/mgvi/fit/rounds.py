@@ -165,7 +165,9 @@ class Rounds:
             state = state._replace(average=Average.of(state.average, state.mean))
         rounds = state.average.rounds if state.average else 0
         mcse = _errors(state.errors or measured.noise or {}, state.contraction or {}, rounds)
-        return state, {**_record(moved, measured, reports), "mcse": mcse, "averaged_rounds": rounds}
+        slowest = max((state.contraction or {}).values(), default=0.0)
+        told = {"mcse": mcse, "averaged_rounds": rounds, "contraction": slowest}
+        return state, {**_record(moved, measured, reports), **told}
 
     def rehearse(self, keys: Keys, settings: RoundSettings) -> None:
         """Begin to compile the programs of a round."""

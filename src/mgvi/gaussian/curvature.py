@@ -78,8 +78,8 @@ class Inside(Protocol):
         """
         ...
 
-    def longest(self, step: Any) -> Any:
-        """The longest part of a step that is worth a try, at most 1."""
+    def longest(self, at: Any, step: Any) -> Any:
+        """The longest part of a step from a point that is worth a try, at most 1."""
         ...
 
     def tree(self, x: Any) -> Latent:

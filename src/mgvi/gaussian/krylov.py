@@ -31,7 +31,8 @@ from mgvi.problem.density import averaged_information, tempered_metric
 
 _FILLING = 2**31 - 1  # tells keys that only fill a batch from all others
 _PROBES = 32  # for the diagonal of the metric
-_REACH = 2.0  # prior sds that a step may take a global latent
+_REACH = 2.0  # prior sds that a round may take a global latent
+_LEAST_REACH = 0.1  # prior sds that a step may take it at any rate
 
 
 @partial(
@@ -134,14 +135,17 @@ class KrylovCurvature:
         steps = gradients if self.preconditioner is None else self.preconditioner.apply(gradients)
         return {name: jnp.sum(step * step) / step[0].size for name, step in steps.items()}
 
-    def longest(self, step):
-        """Not farther than a few sds of the prior for the few global latents, on which all others depend.
+    def longest(self, at, step):
+        """No farther from where the samples come from than a few sds of the prior for the few global latents.
 
-        Where samples are few, or the mean is far from where they come from, the metric may promise more than there is.
+        All others depend on these, and farther away the samples tell nothing.
         """
         few = [name for name in global_sites(self.problem.latent) if name not in self.problem.chart]
-        farthest = [jnp.max(jnp.abs(step[name])) for name in few]
-        return 1 / jnp.maximum(1.0, jnp.max(jnp.stack(farthest)) / _REACH) if farthest else 1.0
+        if not few:
+            return 1.0
+        left = [jnp.ravel(_REACH - jnp.sign(step[n]) * (at[n] - self.mean[n])) for n in few]
+        share = jnp.concatenate(left).clip(_LEAST_REACH) / jnp.abs(_tree.to_row({n: step[n] for n in few})).clip(1e-9)
+        return jnp.minimum(1.0, jnp.min(share))
 
     def tree(self, x):
         """Points are trees."""

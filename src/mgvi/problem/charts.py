@@ -99,9 +99,10 @@ class Site:
             return jnp.sqrt(2 * jnp.sum(self._counts * at["power"] ** 2)) * jnp.reshape(log, ())
         return jnp.sqrt(2 * self._counts) * at["power"] * log
 
-    def power(self, variance: Any) -> Any:
-        """The best power, from the variances of the latents if the scale is known: one less their mean in each group."""
-        return (1 - self._collect(variance) / self._counts).clip(0.0, 1.0)
+    def power(self, diagonal: Any) -> Any:
+        """The best power, from the diagonal of the metric: it tells the variance if all other latents were known."""
+        counts = self._counts
+        return 1 - counts / self._collect(diagonal).clip(counts)
 
     @staticmethod
     def turned(covariance: Any, eigh: Callable = jnp.linalg.eigh) -> SiteChart:
