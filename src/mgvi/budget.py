@@ -8,8 +8,13 @@ import math
 import os
 from dataclasses import dataclass, field, replace
 
+import jax
+
 _CACHE = 125_000  # numbers that stay in the cache of a CPU core
-_DENSE_LATENTS = 1000  # most latents of a matrix
+_WEIGHED_LATENTS = 1000  # most latents of samples whose importance weights tell anything
+# Most latents of a matrix, on a CPU and on an accelerator. Rounds are then several times slower than with products, but
+# the averaged Hessian is right where the Fisher metric at the mean is off by sds (`docs/dev/log.md`).
+_DENSE_LATENTS, _DENSE_LATENTS_ACCELERATED = 1500, 4000
 _DENSE_JACOBIAN = 10_000_000  # most entries of the Jacobian beside a matrix
 _DENSE_WORK = 5e7  # numbers that an average over 32 pairs of points may take
 _EVALUATED = 2_000_000  # latents and data of the samples in one call of the model
@@ -70,7 +75,8 @@ class Budget:
     @classmethod
     def of(cls, latents: int, data: int) -> "Budget":
         """The budget of a problem with so many latents and data, on the backend in use."""
-        dense = latents <= _DENSE_LATENTS and latents * data <= _DENSE_JACOBIAN
+        most = _DENSE_LATENTS if jax.default_backend() == "cpu" else _DENSE_LATENTS_ACCELERATED
+        dense = latents <= most and latents * data <= _DENSE_JACOBIAN
         return _dense(latents, data) if dense else _matrix_free(latents, data)
 
     def matrix_free(self, latents: int, data: int) -> "Budget":
@@ -107,7 +113,7 @@ def _dense(latents: int, data: int) -> Budget:
         drawn=most,
         batch=min(fewest, 2 ** int(math.log2(max(_CACHE // size, 1)))),
         columns=min(max(_PRODUCTS // size, _FEWEST_PRODUCTS), latents + 1),
-        weighed=True,
+        weighed=latents <= _WEIGHED_LATENTS,
         samples=2048,
         evaluated=_evaluated(size),
         cores=_cores(),

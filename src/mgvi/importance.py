@@ -47,7 +47,7 @@ class Check(NamedTuple):
         ]
 
     def __str__(self) -> str:
-        k = f"Pareto k {self.pareto_k:.2f}"
+        k = f"Pareto k {self.pareto_k:.2f}" if np.isfinite(self.pareto_k) else "all are equal"
         if self.ok:
             return f"importance weights agree with the Gaussian ({k})"
         if self.pareto_k >= TRUSTED:

@@ -141,7 +141,7 @@ class Posterior:
         """Monte Carlo error of the mean of every site, in its posterior sds; empty if nothing is known of it.
 
         It is what the finite number of samples in the fit leaves of uncertainty in the mean; its variance is part of
-        that of the samples. It is exact for functions that are linear in the latents.
+        that of the samples. Errors are known for latent sites; how they show in others is told by some samples.
         """
         errors = self.approximation.mcse
         if not errors:

@@ -46,7 +46,8 @@ _ADVICE = {
     "arithmetic, or the model has kinks; enable float64 to tell which.",
     Status.TIME_LIMIT: "The time limit came first: continue from the checkpoint, or raise it.",
     Status.INTERRUPTED: "Interrupted by the user: continue from the checkpoint.",
-    Status.NOISY: "With the most samples the mean of some parameter is still uncertain by a good part of its sd: see "
-    "`noise` in the history. In a small problem a few of them dominate: a funnel or a heavy tail that no Gaussian "
-    "describes; check against NUTS. In a large one compare seeds, or give a `schedule` with more pairs.",
+    Status.NOISY: "With the most samples, and after averaging, the mean of some parameter is still uncertain by more "
+    "than half of its sd: see `mcse` in `summary()`. In a small problem a few samples dominate: a funnel or a heavy "
+    "tail that no Gaussian describes; check against NUTS. In a large one compare seeds, or take more pairs by a "
+    "`schedule`.",
 }

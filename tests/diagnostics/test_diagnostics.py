@@ -105,3 +105,22 @@ def test_fit_can_be_traced_too(problem):
     assert len(trace.rows) > 2 and trace["error"][-1] > -0.02
     assert trace.time_to("error", -0.02) <= trace["seconds"][-1]
     assert trace.time_to("error", 1.0) == np.inf
+
+
+def test_predictive_likelihood_of_a_hierarchy_is_that_of_its_samples_in_the_models_own_coordinates():
+    """A fit adapts coordinates between effects and their scale; held-out data must not be judged in these."""
+    rng = np.random.default_rng(2)
+    effects = rng.normal(size=6)
+    train, test = (effects[:, None] + 0.1 * rng.normal(size=(6, 100)) for _ in range(2))
+
+    def model(y):
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        effect = numpyro.sample("effect", dist.Normal(0.0, scale).expand([6]))
+        numpyro.sample("y", dist.Normal(effect[:, None], 0.1), obs=y)
+
+    posterior = mgvi.fit(mgvi.from_numpyro(model, jnp.asarray(train)), seed=1, progress=False)
+    found = diagnostics.predictive_log_likelihood(posterior, mgvi.from_numpyro(model, jnp.asarray(test)))
+    apart = (test[None] - posterior.samples["effect"][:, :, None]) / 0.1
+    density = np.exp(-0.5 * apart**2) / (0.1 * np.sqrt(2 * np.pi))
+    assert found.samples == pytest.approx(float(np.mean(np.log(density.mean(axis=0)))), abs=1e-4)
+    assert found.mean > 0.85  # near the entropy of the noise, 0.88

@@ -14,9 +14,10 @@ import pytest
 
 import mgvi
 from experiments.classification import model as classification
-from mgvi import _files
+from mgvi import _files, _tree
+from mgvi.fit import RoundSettings
 from mgvi.fit.plan import AutoPlan
-from mgvi.gaussian import Keys, KrylovCurvature
+from mgvi.gaussian import DenseGaussian, Keys, KrylovCurvature, KrylovGaussian
 from mgvi.gaussian.dense import restrained
 from mgvi.gaussian.krylov import drawn_into
 from mgvi.linalg import Stop
@@ -158,7 +159,7 @@ def test_large_fit_resumes_to_the_same_bits_also_with_a_recycled_preconditioner(
 
 
 def test_large_fit_that_is_stuck_tries_smaller_deviations(monkeypatch):
-    problem = classification.make(32, 1).problem
+    problem = classification.make(32, 1).problem.matrix_free()
     tried = []
 
     def is_stuck(self, record):
@@ -401,3 +402,34 @@ def test_draws_with_new_keys_start_at_the_prior_in_every_round(tmp_path):
     first, second = (_files.read(tmp_path / f"round-0000{i}", problem)[0]["deviations"]["s"] for i in (1, 2))
     np.testing.assert_allclose([first[:2].std(), second[:2].std()], 1.0, atol=0.05)
     assert np.any(first[:2] != second[:2])
+
+
+def test_given_schedule_of_a_small_problem_multiplies_with_the_metric_in_rounds_and_in_final_draws(logistic):
+    stages = [mgvi.Stage(pairs=2, cg=20, newton=3, rounds=2)]
+    posterior = mgvi.fit(logistic, seed=1, progress=False, schedule=stages)
+    assert isinstance(posterior.approximation, KrylovGaussian)
+    assert all(record["draw_cg"] > 0 for record in posterior.history)
+    assert isinstance(mgvi.fit(logistic, seed=1, progress=False, max_rounds=1).approximation, DenseGaussian)
+    metric = logistic.metric(posterior.latent_mean)
+    rows = [_tree.to_row(metric.mv(_tree.from_row(e, logistic.latent))) for e in jnp.eye(8)]
+    expected = np.linalg.inv(np.stack(rows))
+    samples = _tree.to_rows(posterior.sample(8000, seed=4).deviations)
+    np.testing.assert_allclose(samples.T @ samples / 8000, expected, atol=0.06)
+
+
+def test_plan_of_a_user_decides_every_round(logistic):
+    class TwoRounds:
+        def next(self, history):
+            return (
+                RoundSettings("settle", pairs=16, fresh=False, spread=8) if len(history) < 2 else mgvi.Status.CONVERGED
+            )
+
+    posterior = mgvi.fit(logistic, seed=1, progress=False, schedule=TwoRounds())
+    assert posterior.status.ok and [record["pairs"] for record in posterior.history] == [16, 16]
+
+    class TooMany(TwoRounds):
+        def next(self, history):
+            return RoundSettings("settle", pairs=100_000)
+
+    with pytest.raises(ValueError, match="asks for 100000 pairs, expected at most"):
+        mgvi.fit(logistic, seed=1, progress=False, schedule=TooMany())

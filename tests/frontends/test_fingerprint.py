@@ -13,10 +13,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from mgvi.checkpoint import Checkpoint
 
 import mgvi
 from mgvi import _files
+from mgvi.checkpoint import Checkpoint
 from mgvi.fields import Grid, Matern, SquaredExponential, StationaryField
 from tests.frontends.feature_models import CASES
 

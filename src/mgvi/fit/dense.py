@@ -54,7 +54,8 @@ class DenseRounds(Rounds):
             first = _tree.from_rows(white(keys, _tree.size(latent)), latent)
         else:
             first = {name: np.zeros((keys.count, *leaf.shape), leaf.dtype) for name, leaf in latent.items()}
-        return State(mean, self.who.sampler.paired(first), self._chart_at(mean), keys.count, mean)
+        pairs = Pairs(first, mirrored=self.who.sampler.mirrored)
+        return State(mean, pairs, self._chart_at(mean), keys.count, mean)
 
     def approximation(self, last: Record | None, final: bool) -> DenseGaussian | StoredDraws:
         """The Gaussian with the averaged Hessian or the metric at the mean as its precision."""
@@ -67,7 +68,7 @@ class DenseRounds(Rounds):
             found = self._curvature(problem, state._replace(mean=mean), spread, 1.0)
             return found.freeing(self.who.drawn).matrix
 
-        antithetic = self.who.sampler.paired({}).mirrored
+        antithetic = self.who.sampler.mirrored
         mean = state.mean if state.average is None else state.average.mean
         return DenseGaussian(mean, precision, state.chart, self.who.drawn, antithetic, mcse)
 
@@ -125,7 +126,7 @@ class DenseRounds(Rounds):
         drawn, _ = self.who.sampler.pairs(curvature.freeing(self.who.drawn), keys)
         moving = curvature.freeing(self.who.moving)
         if self.compiled.rehearses:
-            room = self.who.sampler.paired(_tree.shapes_of_stack(self.problem.latent, self.budget.most))
+            room = Pairs(_tree.shapes_of_stack(self.problem.latent, self.budget.most), mirrored=drawn.mirrored)
             return self._minimized(moving, room, settings)
         old, drawn, weight = state.pairs, scaled_by(drawn, shrink), settings.weight
         if settings.fresh or state.count != keys.count:
@@ -139,9 +140,10 @@ class DenseRounds(Rounds):
         # Where the deviations would have gone with their whole weight.
         ahead = _tree.subtract(drawn.first, old.first)
         squares = Squares(*map(_mean_squares, (pairs.first, ahead)))
+        alike = not settings.fresh and state.count == keys.count
         measured = measured_by(moved, squares, keys.count)._replace(along=along)
-        alike = not settings.fresh and state.count == keys.count and settings.weight >= 1
-        told = contractions(state, move) if alike else state.contraction
+        measured = measured if alike else measured._replace(change=None)
+        told = contractions(state, move) if alike and settings.weight >= 1 else state.contraction
         matrices = {"block": matrix, "average": state.average}
         state = State(beyond, pairs, state.chart, keys.count, move, told, weight, **matrices)
         return state, moved._replace(finite=finite), measured, []

@@ -55,15 +55,17 @@ def fit(
         From `from_numpyro` or `from_function`.
     seed : int
         Same seed, same bits.
-    schedule : "auto", "paper" or a sequence of Stage
-        How many pairs, iterations and steps each round takes. "auto" chooses them from what the last round did.
+    schedule : "auto", "paper", a sequence of Stage, or a Plan
+        How many pairs, iterations and steps each round takes. "auto" chooses them from what the rounds so far did; an
+        object with a method `next`, from records of rounds to settings of the next one or a Status, may do so too.
     samples : int, optional
         Number of samples in the result; by default 2048 for small problems, fewer for large ones.
     tolerance : float
-        For "auto": the fit ends when no site's mean moves by more than this many posterior standard deviations in a
-        round, nor by more than its own noise, and deviations have settled too; pairs are added while the standard error
-        of the mean due to their finite number is above twice the tolerance. A large problem has more than 32 only if
-        that error is above ten times the tolerance, and also ends when its last rounds only tremble, by less than that.
+        For "auto": shift of the mean between rounds, in posterior standard deviations of the worst site and
+        extrapolated to where rounds lead to, at which the mean rests. Pairs are added while its Monte Carlo error is
+        above twice that. If it is still above four times that (ten times for large problems) with as many pairs as
+        there is room for, the means of rounds with fresh samples are averaged. The fit ends as NOISY, with a warning,
+        if the error of a site is above half a standard deviation then.
     max_rounds, time_limit : int, float
         End the fit, with what it has, after so many rounds or seconds.
     callbacks : iterable of callable
@@ -106,7 +108,9 @@ def fit(
         free = problem.matrix_free()
         problem = free.with_budget(free.budget.with_pairs(plan.first, plan.most))
     fixed = {"point_estimates": tuple(point_estimates), "constants": tuple(constants)}
-    chosen = schedule if isinstance(schedule, str) else repr(schedule)
+    chosen = repr(schedule)
+    if " at 0x" in chosen:  # an address is another one in each process
+        chosen = f"{type(schedule).__module__}.{type(schedule).__qualname__}"
     settings = {"seed": seed, "schedule": chosen, "sampler": repr(sampler or MGVI()), "tolerance": tolerance}
     who = _who(problem, sampler or MGVI(), NewtonCG(memory=0 if isinstance(plan, StagedPlan) else 4), **fixed)
     method = _Fit(problem, plan, who, {**settings, **{k: sorted(v) for k, v in fixed.items()}}, max_rounds)
@@ -162,7 +166,7 @@ class _Fit:
 
     def line(self, record: dict) -> str:
         """A line of progress."""
-        stage = f"likelihood^{record['beta']:.0e}" if record["beta"] < 1 else "settling"
+        stage = f"likelihood^{record['beta']:.0e}" if record["beta"] < 1 else record["phase"]
         noise = "" if record["noise"] is None else f"  noise {record['noise']:.3f} sd"
         return (
             f"round {record['round'] + 1:3d}  {stage:16s}  kl {record['kl']:.6g}  shift {record['shift']:.3f} sd{noise}"
@@ -173,6 +177,9 @@ class _Fit:
         """One round, with smaller deviations if it breaks down or gets nowhere."""
         settings = self._plan.next(self._records())
         assert isinstance(settings, RoundSettings)
+        if settings.pairs > self._problem.budget.most:
+            most = self._problem.budget.most
+            raise ValueError(f"the plan asks for {settings.pairs} pairs, expected at most {most} for this problem.")
         stream = _FRESH + len(self.history) if settings.fresh else _SETTLE
         keys = Keys(self._seed, stream, settings.pairs)
         if not self._is_rehearsed:

@@ -17,6 +17,7 @@ from mgvi.fit.rounds import Rounds, Squares, State, contractions, measured_by
 from mgvi.gaussian import Keys, KrylovCurvature, KrylovGaussian, StoredDraws
 from mgvi.gaussian.krylov import Drawing, drawn_into, empty_room, estimated_diagonal, preconditioned, with_information
 from mgvi.linalg import Stop, global_sites, sub_blocks
+from mgvi.pairs import Pairs
 
 _FLOOR = 0.02  # smallest rms deviation, in prior sds, that shifts are compared with: pairs do not tell smaller ones
 _HALVES, _HALVES_STEPS = 4, 5  # halves of the pairs that tell the error of the mean, and Newton steps for each
@@ -70,7 +71,7 @@ class KrylovRounds(Rounds):
     def start(self, keys: Keys) -> State:
         """The median of the prior, with room for deviations."""
         mean = self.problem.latent_zeros()
-        pairs = self.who.sampler.paired(empty_room(self.problem, self.budget.most))
+        pairs = Pairs(empty_room(self.problem, self.budget.most), mirrored=self.who.sampler.mirrored)
         return State(mean, pairs, self._start_chart(mean, global_sites(self.problem.latent)))
 
     def approximation(self, last: Record | None, final: bool) -> KrylovGaussian | StoredDraws:
@@ -81,7 +82,7 @@ class KrylovRounds(Rounds):
         mean = state.mean if state.average is None else state.average.mean
         information = self._information(state._replace(mean=mean), last) if final and last else state.information
         sampler = self.who.sampler
-        paired = {"antithetic": sampler.paired({}).mirrored, "coupled": sampler.coupled}
+        paired = {"antithetic": sampler.mirrored, "coupled": sampler.coupled}
         known = {"thorough": last.thorough, "mcse": dict(last.mcse)} if last else {}
         return KrylovGaussian(mean, state.chart, self.who.drawn, information or {}, **paired, **known)
 
@@ -108,7 +109,7 @@ class KrylovRounds(Rounds):
             room, reports, squares = drawn_into(curvature, room, keys, what, coupled=sampler.coupled)
         else:
             reports, squares = [], []
-        pairs = sampler.paired(room)
+        pairs = sampler.paired(curvature, room)
         if shrink != 1:
             pairs = pairs.map(lambda stack: _tree.scale(shrink, stack))
         self._results.append(pairs)

@@ -113,7 +113,7 @@ RECYCLED_ROUNDS = 3  # that a preconditioner is used for again
 RECYCLING_SHIFT = 0.5  # sds that the mean may move meanwhile
 ROUGH_PROBES = 8  # of the metric's diagonal while there are few pairs
 CREEPING_LEAD = 1.5  # times the move of the global latents while there are few pairs: scales creep then
-FARTHEST_LEAD = 0.5  # sds that the mean may be led by where rounds creep, but not beyond
+FARTHEST_LEAD = 0.5  # most sds of the move of a mean that is led on because its rounds creep
 
 
 class AutoPlan:
@@ -125,8 +125,8 @@ class AutoPlan:
     begins that way, with the Fisher metric, in which the information of some families of data is averaged over the last
     deviations, and with a chart, without which its scales collapse or come out too certain.
 
-    When the mean rests on the most pairs that there is room for and their noise is still too large, rounds with fresh
-    samples follow, whose means are averaged.
+    When the mean rests, or hovers, on the most pairs that there is room for and their noise is still too large, rounds
+    with fresh samples follow, whose means are averaged.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class AutoPlan:
     latents, data : int
         Its sizes.
     tolerance : float
-        Shift of the mean between rounds, in posterior sds of any site, at which it rests.
+        Shift of the mean between rounds, in posterior sds of the worst site, at which a dense problem rests.
     """
 
     def __init__(self, budget: Budget, latents: int, data: int, tolerance: float = 0.05):
@@ -208,6 +208,8 @@ class AutoPlan:
         # From this round's move to where the rounds lead to.
         ahead = max(weight, 1.0) / min(last.weight, 1.0) if self._dense else 1 / (last.lead * (1 - last.contraction))
         hovers = _hovers(history)
+        if hovers and last.pairs >= most:
+            return self._average(last)
         if hovers or self._is_told(last, most):
             return self._more(last, most)
         if not self._has_settled(last, ahead, most):
@@ -215,7 +217,8 @@ class AutoPlan:
             return again if self._dense else replace(again, lead=_lead(last))
         if last.newton_status == Status.NO_DESCENT and last.decrement > STALLED_DECREMENT and self._dense:
             return Status.NO_DESCENT  # the mean stands still because it is stuck, not because it has arrived
-        if not self._dense and last.pairs >= most and self._may_gain(history):
+        may_end = last.pairs >= most or last.round_error <= ERROR_ENOUGH * self._tolerance
+        if not self._dense and may_end and self._may_gain(history):
             return replace(self._settle(last.pairs), measure=True)
         if max(last.error, last.round_error) <= ERROR_ENOUGH * self._tolerance:
             return Status.CONVERGED

@@ -187,7 +187,7 @@ class Rounds:
         limits = Limits(settings.most_steps, settings.newton_decrement, cg, settings.newton_damping)
         window = first, max(len(pairs) if first == 0 else self.state.count, 1)
         knobs = numbers(Knobs(settings.pairs, window, limits, settings.lead))
-        static = {"minimizer": self.who.minimizer, "batch": self.budget.batch}
+        static = {"minimizer": self.who.minimizer, "batch": math.gcd(settings.pairs, self.budget.batch)}
         return self.compiled.call(minimized, curvature, pairs, knobs, **static)
 
     def _start_chart(self, mean: Any, small: Any) -> Chart:

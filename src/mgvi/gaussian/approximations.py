@@ -266,7 +266,7 @@ class KrylovGaussian(_InChart):
     def draw(self, problem: Problem, n: int, seed: int, stream: int) -> Drawn:
         """`n` standard latents, by solving linear systems."""
         problem, sampler = problem.matrix_free(), MGVI(self.antithetic, self.coupled)
-        count = -(-n // sampler.paired({}).each)
+        count = -(-n // (2 if self.antithetic else 1))
         curvature, _ = preconditioned(self._curvature(problem), thorough=self.thorough)
         keys = Keys(seed, stream, max(count, problem.budget.most))  # as in a fit: nothing is compiled anew
         room, what = empty_room(problem, keys.count), Drawing(0, count, _final_stop(problem))
@@ -274,7 +274,7 @@ class KrylovGaussian(_InChart):
         if problem.static.compiled.rehearses:
             return self.standard(problem, found)
         worst = Status(max(int(report.status.max()) for report in jax.device_get(reports)))
-        found = {name: d[:n] for name, d in sampler.paired(found).both(count).items()}
+        found = {name: d[:n] for name, d in sampler.paired(curvature, found).both(count).items()}
         return self.standard(problem, self._wider(found), worst)
 
     def _quadratic(self, problem, rows):

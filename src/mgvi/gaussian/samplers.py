@@ -32,7 +32,12 @@ class Sampler(Protocol):
         """A pair of deviations for each key, and a report of the solves."""
         ...
 
-    def paired(self, deviations: Any) -> Pairs:
+    @property
+    def mirrored(self) -> bool:
+        """Whether partners are the negatives of each other."""
+        ...
+
+    def paired(self, curvature: Curvature, deviations: Any) -> Pairs:
         """Pairs of deviations that a curvature has drawn."""
         ...
 
@@ -73,9 +78,14 @@ class MGVI:
     def pairs(self, curvature: Curvature, keys: Keys, stop: Stop = Stop()) -> tuple[Pairs, Any]:  # noqa: B008
         """A pair of deviations for each key, and a report of the solves."""
         deviations, report = curvature.draw(keys, stop, self.coupled)
-        return self.paired(deviations), report
+        return self.paired(curvature, deviations), report
 
-    def paired(self, deviations: Any) -> Pairs:
+    @property
+    def mirrored(self) -> bool:
+        """Whether each deviation comes with its negative."""
+        return self.antithetic
+
+    def paired(self, curvature: Curvature, deviations: Any) -> Pairs:
         """Each deviation with its negative, or alone."""
         return Pairs(deviations, mirrored=self.antithetic)
 
@@ -105,8 +115,13 @@ class Point:
     def pairs(self, curvature: Curvature, keys: Keys, stop: Stop = Stop()) -> tuple[Pairs, Any]:  # noqa: B008
         """Zeros, one for each key."""
         shapes = _tree.shapes_of_stack(curvature.problem.latent, keys.count)
-        return self.paired({name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}), None
+        return self.paired(curvature, {n: np.zeros(leaf.shape, leaf.dtype) for n, leaf in shapes.items()}), None
 
-    def paired(self, deviations: Any) -> Pairs:
+    @property
+    def mirrored(self) -> bool:
+        """There are no partners."""
+        return False
+
+    def paired(self, curvature: Curvature, deviations: Any) -> Pairs:
         """Each deviation alone."""
         return Pairs(deviations, mirrored=False)
