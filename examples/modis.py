@@ -77,20 +77,25 @@ def paint(posterior, modis, level):
     plt.close(figure)
 
 
+def problem_of(modis):
+    """The problem, and the level that is subtracted from the data."""
+    seen = np.isfinite(modis.train)
+    level = modis.train[seen].mean()
+    rows, columns = (np.linspace(-1, 1, n) for n in seen.shape)
+    trends = np.stack([np.ones(seen.shape), *np.meshgrid(rows, columns, indexing="ij")])
+    grid = Grid(seen.shape, periodic=False)
+    data = jnp.asarray(modis.train[seen] - level, float)
+    return mgvi.from_numpyro(model, data, seen, grid, jnp.asarray(trends), 0.5 * float(data.std())), level
+
+
 def main():
     jax.config.update("jax_enable_x64", True)
     try:
         modis = datasets.modis()
     except mgvi.FileError as error:
         sys.exit(str(error))
-    seen = np.isfinite(modis.train)
-    hidden = np.isfinite(modis.full) & ~seen
-    level = modis.train[seen].mean()
-    rows, columns = (np.linspace(-1, 1, n) for n in seen.shape)
-    trends = np.stack([np.ones(seen.shape), *np.meshgrid(rows, columns, indexing="ij")])
-    grid = Grid(seen.shape, periodic=False)
-    data = jnp.asarray(modis.train[seen] - level, float)
-    problem = mgvi.from_numpyro(model, data, seen, grid, jnp.asarray(trends), 0.5 * float(data.std()))
+    hidden = np.isfinite(modis.full) & ~np.isfinite(modis.train)
+    problem, level = problem_of(modis)
     print(problem)
     start = time.perf_counter()
     posterior = mgvi.fit(problem, seed=SEED, time_limit=200)

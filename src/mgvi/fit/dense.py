@@ -14,7 +14,7 @@ from mgvi.fit.records import Record, RoundSettings
 from mgvi.fit.rounds import Rounds, Squares, State, contractions, measured_by, scaled_by
 from mgvi.gaussian import DenseCurvature, DenseGaussian, Keys, StoredDraws
 from mgvi.gaussian.dense import white
-from mgvi.linalg import eigh, sub_blocks
+from mgvi.linalg import eigh, one_thread_for, sub_blocks
 from mgvi.pairs import Pairs
 from mgvi.problem import located
 
@@ -109,6 +109,10 @@ class DenseRounds(Rounds):
         return DenseCurvature.fisher(self.problem.in_chart(state.chart), state.mean).matrix
 
     def _round(self, keys, settings, shrink):
+        with one_thread_for(_tree.size(self.problem.latent)):
+            return self._whole_round(keys, settings, shrink)
+
+    def _whole_round(self, keys, settings, shrink):
         begin = {None: lambda _: self.state, "prior": self.start, "modest": self._modest}[settings.start]
         state = self._recentred(begin(keys), settings)
         problem = self.problem.in_chart(state.chart)

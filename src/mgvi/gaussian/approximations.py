@@ -19,7 +19,7 @@ from mgvi.gaussian.curvature import Keys
 from mgvi.gaussian.dense import white
 from mgvi.gaussian.krylov import Drawing, KrylovCurvature, drawn_into, empty_room, preconditioned
 from mgvi.gaussian.samplers import MGVI
-from mgvi.linalg import Stop, inverse_root
+from mgvi.linalg import Stop, inverse_root, one_thread_for
 from mgvi.pairs import Pairs
 from mgvi.problem import Chart, Problem
 from mgvi.status import Status
@@ -212,7 +212,8 @@ class DenseGaussian(_InChart):
 
         def make():
             noise = white(keys, _tree.size(self.mean))
-            rows = noise / np.sqrt(self.matrix) if self.matrix.ndim == 1 else noise @ self._root
+            with one_thread_for(noise.shape[1]):
+                rows = noise / np.sqrt(self.matrix) if self.matrix.ndim == 1 else noise @ self._root
             found = _tree.from_rows(rows, problem.latent)
             found = Pairs(_tree.multiply_sites(self.free, found) if self.free else found, mirrored=self.antithetic)
             return self._wider({name: d[:n] for name, d in found.both().items()})
@@ -221,7 +222,8 @@ class DenseGaussian(_InChart):
         return self.standard(problem, problem.static.compiled.on_host(make, like))
 
     def _quadratic(self, problem, rows):
-        return np.sum((rows * self.matrix if self.matrix.ndim == 1 else rows @ self.matrix) * rows, axis=1)
+        with one_thread_for(rows.shape[1]):
+            return np.sum((rows * self.matrix if self.matrix.ndim == 1 else rows @ self.matrix) * rows, axis=1)
 
     def _stored(self, name):
         is_made = name == "precision" and not isinstance(self.precision, dict)

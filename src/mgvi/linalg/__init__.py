@@ -9,6 +9,7 @@ from mgvi.linalg.conjugate_gradients import Report, Stop, solve
 from mgvi.linalg.preconditioner import Preconditioner, block_preconditioner, global_sites, some_entries, sub_blocks
 from mgvi.linalg.stacks import gram, mix
 from mgvi.linalg.symmetric import at_least, cholesky, eigh, inverse_of_triangle, inverse_root
+from mgvi.linalg.threads import one_thread_for
 
 __all__ = [
     "Compression",
@@ -24,6 +25,7 @@ __all__ = [
     "inverse_of_triangle",
     "inverse_root",
     "mix",
+    "one_thread_for",
     "solve",
     "some_entries",
     "sub_blocks",
