@@ -1,7 +1,6 @@
 """Other methods on the same problems: point estimates, Laplace, ADVI, linear response and NUTS.
 
-A problem comes in; a Posterior with a timed history goes out.
-No baseline knows `mgvi.fit`.
+A problem comes in; a Posterior with a timed history goes out. No baseline knows `mgvi.fit`.
 """
 
 from mgvi.baselines.advi import advi_fullrank, advi_meanfield

@@ -11,7 +11,7 @@ the average of the parameters over the last window.
 """
 
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,45 +21,27 @@ from jax.scipy.linalg import solve_triangular
 
 from mgvi import _files, _tree
 from mgvi._compile import number, program
-from mgvi.baselines._steps import Grid, not_finite, shown_by
-from mgvi.driver import numbers_of
+from mgvi.baselines._steps import Stepwise
 from mgvi.gaussian import DenseGaussian
 from mgvi.linalg import inverse_of_triangle
-from mgvi.posterior import Posterior
 from mgvi.problem import Problem
 from mgvi.problem.density import density
 from mgvi.status import Status
 
-_CHUNK = 200  # steps to a call, at most
-_GROWTH = 0.15  # length of a window over the steps so far
-_JUDGED = 100  # steps of the shortest window that is judged
-_SD = 0.1  # of every latent at the start
-_IDLE = 3  # halvings without gain at the end
-_DECAY, _SQUARES, _EPSILON = 0.9, 0.999, 1e-8  # Adam's
-
-
-class Family(Protocol):
-    """A family of Gaussians; its members are trees of parameters with a vector "mean"."""
-
-    def start(self, size: int, dtype: Any, sd: float) -> dict[str, jax.Array]:
-        """Mean zero and the same standard deviation everywhere."""
-        ...
-
-    def colour(self, params: Any, noise: jax.Array) -> jax.Array:
-        """S noise, where S S^T is the covariance, for rows of noise."""
-        ...
-
-    def score(self, params: Any, noise: jax.Array) -> jax.Array:
-        """S^-T noise."""
-        ...
-
-    def log_det(self, params: Any) -> jax.Array:
-        """log |S|."""
-        ...
+_LONGEST_CALL = 200  # steps
+_WINDOW_GROWTH = 0.15  # length of a window over the number of steps so far
+_SHORTEST_JUDGED_WINDOW = 100  # steps
+_FIRST_SD = 0.1  # of every latent, in standard deviations of the prior
+_IDLE_HALVINGS = 3  # halvings of the step size in a row without gain that end the ascent
+_DECAY, _SQUARES, _EPSILON = 0.9, 0.999, 1e-8  # Adam's beta1, beta2 and epsilon
 
 
 class Diagonal(NamedTuple):
-    """Gaussians without correlations."""
+    """A family of Gaussians: those without correlations.
+
+    Members of a family are trees of parameters with a vector "mean". S stands for a root of a member's covariance,
+    S S^T; `colour` and `score` take rows of white noise.
+    """
 
     def start(self, size, dtype, sd):
         """Parameters: mean and logarithm of the standard deviation."""
@@ -137,7 +119,7 @@ def _ascend(problem, state: _State, seed, size, count, *, family, pairs):
         value, gradient = _gradient(problem, state.params, jax.random.fold_in(key, state.step), family, pairs)
         return _adam(state, gradient, size), values.at[i].set(value)
 
-    values = jnp.zeros(_CHUNK, jnp.result_type(float))
+    values = jnp.zeros(_LONGEST_CALL, jnp.result_type(float))
     return lax.fori_loop(0, count, body, (state, values))
 
 
@@ -170,26 +152,22 @@ def _adam(state, gradient, size):
     return _State(params, first, second, average, step, state.in_window + 1)
 
 
-class Ascent:
+class Ascent(Stepwise):
     """An ascent under way."""
 
     def __init__(self, problem: Problem, family, seed: int, *, name: str, options: "Options"):
-        self.name = self.unit = name
-        self.settings = {"method": name, "seed": seed, **options._asdict()}
-        self.history: list[dict] = []
-        self._problem, self._family, self._options = problem, family, options
+        super().__init__(problem, name, {"seed": seed, **options._asdict()})
+        self._family, self._options = family, options
         dtype = jnp.result_type(*(leaf.dtype for leaf in problem.latent.values()))
-        params = family.start(_tree.size(problem.latent), dtype, _SD)
+        params = family.start(_tree.size(problem.latent), dtype, _FIRST_SD)
         zero = jax.tree.map(jnp.zeros_like, params)
         self._state = _State(params, zero, zero, params, number(0), number(0))
         self._judged = _Judged(options.step)
-        self._grid = Grid()
 
     def advance(self) -> dict[str, Any] | None:
         """As many steps as are left of the window, up to a limit."""
         judged = self._judged
-        step = self._grid.step
-        count = min(judged.window - len(judged.values), _CHUNK, self._options.max_steps - step)
+        count = min(judged.window - len(judged.values), _LONGEST_CALL, self._options.max_steps - self._step)
         state = self._state if judged.values else self._state._replace(in_window=number(0))
         arguments = (self._problem, state, number(self.settings["seed"]), number(float(judged.size)), number(count))
         static = {"family": self._family, "pairs": self._options.pairs}
@@ -198,49 +176,29 @@ class Ascent:
         if not (np.all(np.isfinite(values)) and all(np.all(np.isfinite(x)) for x in jax.tree.leaves(state))):
             return None
         size, self._state = judged.size, state
-        self._grid.move(count)
-        judged.add(values, self._grid.step, self._options.tolerance)
-        return {"method": self.name, "step": self._grid.step, "elbo": -float(np.mean(values)), "step_size": float(size)}
+        self._move(count)
+        judged.add(values, self._step, self._options.tolerance)
+        return {"method": self.name, "step": self._step, "elbo": -float(np.mean(values)), "step_size": float(size)}
 
     def outcome(self) -> Status | None:
         """Whether it has arrived."""
-        if self._judged.idle >= _IDLE:
+        if self._judged.idle >= _IDLE_HALVINGS:
             return Status.CONVERGED
-        return Status.ITERATION_LIMIT if self._grid.step >= self._options.max_steps else None
-
-    def is_shown(self) -> bool:
-        """On a logarithmic grid of steps."""
-        return self._grid.is_shown()
-
-    def line(self, record: dict) -> str:
-        """A line of progress."""
-        return f"{self.name}  {numbers_of(record)}"
-
-    def doing(self) -> str:
-        """Always the same."""
-        return ""
+        return Status.ITERATION_LIMIT if self._step >= self._options.max_steps else None
 
     def approximation(self):
         """The Gaussian, averaged over the window so far."""
         return self._family.approximation(_tree.on_host(self._state.average), self._problem.latent)
 
-    def shown(self, count: int, seed: int) -> Posterior:
-        """Samples of that Gaussian."""
-        return shown_by(self, self._problem, count, seed)
-
-    def failure(self) -> str:
-        """What went wrong."""
-        return not_finite(self.name, self._grid.step)
-
     def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
         """The state."""
-        return {"state": _files.packed(self._state)}, {**vars(self._judged), **vars(self._grid)}
+        return {"state": _files.packed(self._state)}, {**vars(self._judged), **self._count_to_facts()}
 
     def from_files(self, arrays: dict[str, dict[str, Any]], facts: dict) -> None:
         """Go on from a state."""
         self._state = _files.unpacked(arrays["state"], self._state)
-        for part in (self._judged, self._grid):
-            vars(part).update({name: facts[name] for name in vars(part)})
+        self._count_from_facts(facts)
+        vars(self._judged).update({name: facts[name] for name in vars(self._judged)})
 
 
 class _Judged:
@@ -257,11 +215,11 @@ class _Judged:
         self.values += [float(x) for x in values]
         if len(self.values) >= self.window:
             self._judge(np.array(self.values), tolerance)
-            self.values, self.window = [], max(1, int(_GROWTH * step))
+            self.values, self.window = [], max(1, int(_WINDOW_GROWTH * step))
 
     def _judge(self, values: np.ndarray, tolerance: float) -> None:
         """Halve the step where the window brought no more than noise, and count halvings that brought nothing."""
-        if len(values) < _JUDGED:
+        if len(values) < _SHORTEST_JUDGED_WINDOW:
             return
         bound, variance = float(np.mean(values)), float(np.var(values)) / len(values)
         if self.last is not None and self.last[0] - bound < max(tolerance, float(np.sqrt(variance + self.last[1]))):

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from mgvi import driver
 from mgvi.baselines._ascent import Ascent, Dense, Diagonal, Options
-from mgvi.baselines.modes import DENSE, must_be_small
+from mgvi.baselines.modes import LARGEST_DENSE, must_be_small
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
 
@@ -115,7 +115,7 @@ def advi_fullrank(
     >>> round(float(posterior.sd["mu"]), 1)  # exactly 2/3
     0.7
     """
-    must_be_small(problem, DENSE, "the covariance is a matrix; advi_meanfield needs none")
+    must_be_small(problem, LARGEST_DENSE, "the covariance is a matrix; advi_meanfield needs none")
     chosen = Options(step, pairs, max_steps, tolerance)
     ascent = Ascent(problem, Dense(), seed, name="advi_fullrank", options=chosen)
     return driver.Driver(problem, seed, **options).run(ascent)

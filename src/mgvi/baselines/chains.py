@@ -1,7 +1,6 @@
 """The no-U-turn sampler on the standardised density.
 
-A problem comes in; draws of several chains, with how well they agree, go out.
-It must not know an approximation.
+A problem comes in; draws of several chains, with how well they agree, go out. It must not know an approximation.
 """
 
 from functools import partial
@@ -16,15 +15,15 @@ from numpyro.infer.hmc import hmc
 
 from mgvi import _files, _tree, driver
 from mgvi._compile import number, program
-from mgvi.baselines._steps import Grid, not_finite, shown_by
+from mgvi.baselines._steps import Stepwise
 from mgvi.gaussian import StoredDraws
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
 from mgvi.status import Status
 
-_CHUNK = 50  # steps to a call, at most
-_COLUMNS = 1000  # latents that are diagnosed at once
-_START, _MOVES = 5, 6  # streams of keys
+_LONGEST_CALL = 50  # steps
+_BLOCK_SIZE = 1000  # latents that are diagnosed at once
+_START_STREAM, _MOVES_STREAM = 5, 6  # of random keys
 
 
 class Tuning(NamedTuple):
@@ -116,30 +115,26 @@ class _Chosen(NamedTuple):
     tuning: Tuning
 
 
-class _Chains:
+class _Chains(Stepwise):
     """Chains under way."""
 
-    name = unit = "nuts"
-
     def __init__(self, problem: Problem, seed: int, chosen: _Chosen):
-        self.settings = {"method": self.name, "seed": seed, **chosen._asdict(), "tuning": list(chosen.tuning)}
-        self.history: list[dict] = []
-        self._problem, self._chosen, self._seed = problem, chosen, seed
-        rng = np.random.default_rng((seed, _START))
+        super().__init__(problem, "nuts", {"seed": seed, **chosen._asdict(), "tuning": list(chosen.tuning)})
+        self._chosen, self._seed = chosen, seed
+        rng = np.random.default_rng((seed, _START_STREAM))
         rows = rng.standard_normal((chosen.chains, _tree.size(problem.latent)))
         self._start = jax.tree.map(jnp.asarray, _tree.from_rows(rows, problem.latent))
         self._hmc: Any = None
         self._buffer = {name: jnp.zeros((chosen.draws, *z.shape), z.dtype) for name, z in self._start.items()}
         self._divergences = 0
-        self._grid = Grid()
 
     def advance(self) -> dict[str, Any] | None:
         """A step at first, more later; warmup and draws apart."""
-        call, chosen, step = self._problem.static.compiled.call, self._chosen, self._grid.step
+        call, chosen, step = self._problem.static.compiled.call, self._chosen, self._step
         if self._hmc is None:
             self._hmc = call(_begin, self._problem, self._start, number(self._seed), chosen=chosen)
         end = chosen.warmup if step < chosen.warmup else chosen.warmup + chosen.draws
-        count = min(max(1, step // 5), _CHUNK, end - step)
+        count = min(max(1, step // 5), _LONGEST_CALL, end - step)
         given = self._problem, self._hmc, self._buffer, number(count), number(step)
         state, buffer, told = call(_move, *given, chosen=chosen)
         told = jax.device_get(told)
@@ -147,11 +142,11 @@ class _Chains:
             return None
         self._hmc, self._buffer = state, buffer
         is_draw = step >= chosen.warmup
-        self._grid.move(count)
+        self._move(count)
         self._divergences += int(told["divergences"]) if is_draw else 0
         return {
             "method": self.name,
-            "step": self._grid.step,
+            "step": self._step,
             "phase": "draws" if is_draw else "warmup",
             "leapfrogs": int(told["leapfrogs"]),
             "divergences": self._divergences,
@@ -160,31 +155,15 @@ class _Chains:
 
     def outcome(self) -> Status | None:
         """Whether all steps are made; whether the chains agree is another question."""
-        return Status.CONVERGED if self._grid.step >= self._chosen.warmup + self._chosen.draws else None
-
-    def is_shown(self) -> bool:
-        """On a logarithmic grid of steps."""
-        return self._grid.is_shown()
+        return Status.CONVERGED if self._step >= self._chosen.warmup + self._chosen.draws else None
 
     def line(self, record: dict) -> str:
         """A line of progress."""
         return f"{self.name}  {record['phase']}  {driver.numbers_of(record)}"
 
-    def doing(self) -> str:
-        """Always the same."""
-        return ""
-
-    def shown(self, count: int, seed: int) -> Posterior:
-        """Some of the draws so far."""
-        return shown_by(self, self._problem, count, seed)
-
-    def failure(self) -> str:
-        """What went wrong."""
-        return not_finite(self.name, self._grid.step)
-
     def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
         """The state."""
-        facts = {"divergences": self._divergences, **vars(self._grid)}
+        facts = {"divergences": self._divergences, **self._count_to_facts()}
         return {"chains": _files.packed(self._hmc), "buffer": self._buffer}, facts
 
     def from_files(self, arrays: dict[str, dict[str, Any]], facts: dict) -> None:
@@ -192,11 +171,11 @@ class _Chains:
         like = _begin.eval_shape(self._problem, self._start, number(self._seed), chosen=self._chosen)
         self._hmc, self._buffer = _files.unpacked(arrays["chains"], like), arrays["buffer"]
         self._divergences = facts["divergences"]
-        vars(self._grid).update({name: facts[name] for name in vars(self._grid)})
+        self._count_from_facts(facts)
 
     def kept(self) -> np.ndarray:
         """Draws so far, or where the chains are during warmup: chains, draws, latents."""
-        count = self._grid.step - self._chosen.warmup
+        count = self._step - self._chosen.warmup
         if count > 0:
             stack = {name: np.asarray(x[:count]) for name, x in self._buffer.items()}
         else:
@@ -232,7 +211,7 @@ def _kernel(problem, like, chosen: _Chosen):
 def _begin(problem, start, seed, *, chosen):
     begin, _ = _kernel(problem, start, chosen)
     chains = jax.tree.leaves(start)[0].shape[0]
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), _MOVES), chains)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), _MOVES_STREAM), chains)
     return jax.vmap(lambda z, key: begin(z, rng_key=key))(start, keys)
 
 
@@ -259,5 +238,5 @@ def _move(problem, state, buffer, count, first, *, chosen):
 
 
 def _by_column(diagnostic, kept: np.ndarray) -> np.ndarray:
-    parts = range(0, kept.shape[-1], _COLUMNS)
-    return np.concatenate([np.asarray(diagnostic(kept[..., i : i + _COLUMNS].astype(np.float64))) for i in parts])
+    parts = range(0, kept.shape[-1], _BLOCK_SIZE)
+    return np.concatenate([np.asarray(diagnostic(kept[..., i : i + _BLOCK_SIZE].astype(np.float64))) for i in parts])

@@ -14,7 +14,7 @@ from jax import lax
 
 from mgvi import _files, _tree, driver
 from mgvi._compile import numbers, program
-from mgvi.baselines._steps import not_finite, shown_by
+from mgvi.baselines._steps import Stepwise
 from mgvi.errors import FitError
 from mgvi.gaussian import DenseGaussian, KrylovCurvature, KrylovGaussian, StoredDraws
 from mgvi.kl import SampledKL
@@ -26,17 +26,12 @@ from mgvi.problem import Problem
 from mgvi.status import Status
 
 _STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
-_AT_ONCE = 64  # columns of a Hessian
-DENSE = 4000  # most latents of a matrix
+_COLUMNS_AT_ONCE = 64  # of a Hessian
+LARGEST_DENSE = 4000  # latents whose matrix fits into memory
 
 
 def map_estimate(
-    problem: Problem,
-    *,
-    seed: int = 0,
-    tolerance: float = 1e-4,
-    max_steps: int = 200,
-    **options: Unpack[driver.Options],
+    problem: Problem, *, seed: int = 0, tolerance: float = 1e-4, max_steps: int = 200, **options: Unpack[driver.Options]
 ) -> Posterior:
     """The maximum of the posterior density in standardised coordinates, by natural-gradient steps.
 
@@ -116,7 +111,7 @@ def laplace(
     0.7
     """
     if not fisher:
-        must_be_small(problem, DENSE, "the Hessian is a matrix; fisher=True needs none")
+        must_be_small(problem, LARGEST_DENSE, "the Hessian is a matrix; fisher=True needs none")
     mode = _Mode(problem, seed, tolerance, max_steps)
     mode.settings |= {"method": "laplace", "fisher": fisher}
 
@@ -129,19 +124,15 @@ def laplace(
     return driver.Driver(problem, seed, **options).run(mode, around)
 
 
-class _Mode:
+class _Mode(Stepwise):
     """A search for the mode, a few steps at a time."""
 
-    name = unit = "map_estimate"
-
     def __init__(self, problem: Problem, seed: int, tolerance: float, max_steps: int):
-        self.settings = {"method": self.name, "seed": seed, "tolerance": tolerance, "max_steps": max_steps}
-        self.history: list[dict] = []
-        self._problem, self._max_steps = problem, max_steps
+        super().__init__(problem, "map_estimate", {"seed": seed, "tolerance": tolerance, "max_steps": max_steps})
+        self._max_steps = max_steps
         self._mean = _tree.zeros(problem.latent)
         self._decrement = tolerance**2 * _tree.size(problem.latent)
         self._status: Status | None = None
-        self._step = 0
 
     def advance(self) -> dict[str, Any] | None:
         """One step at first, more later."""
@@ -171,25 +162,13 @@ class _Mode:
         """Each time."""
         return True
 
-    def line(self, record: dict) -> str:
-        """A line of progress."""
-        return f"{self.name}  {driver.numbers_of(record)}"
-
-    def doing(self) -> str:
-        """Always the same."""
-        return ""
-
     def approximation(self) -> StoredDraws:
         """The point, and nothing around it."""
         return StoredDraws.point(self._mean)
 
     def shown(self, count: int, seed: int) -> Posterior:
-        """The point."""
-        return shown_by(self, self._problem, 1, seed)
-
-    def failure(self) -> str:
-        """What went wrong."""
-        return not_finite(self.name, self._step)
+        """The point, as a single sample."""
+        return super().shown(1, seed)
 
     def to_files(self) -> tuple[dict[str, dict[str, Any]], dict]:
         """The state."""
@@ -244,4 +223,4 @@ def second_derivatives(function: Callable, at: Any) -> jax.Array:
         product = jax.jvp(gradient, (at,), (tree,))[1]
         return _tree.to_rows(jax.tree.map(lambda leaf: leaf[None], product))[0]
 
-    return lax.map(column, jnp.eye(size, dtype=dtype), batch_size=_AT_ONCE)
+    return lax.map(column, jnp.eye(size, dtype=dtype), batch_size=_COLUMNS_AT_ONCE)

@@ -19,8 +19,8 @@ from mgvi.gaussian import DenseGaussian
 from mgvi.posterior import Posterior
 from mgvi.problem import Problem
 
-_LARGEST = 3000  # latents; the matrix has twice as many rows
-_STREAM = 4  # of the draws that the bound is averaged over
+_MAX_SIZE = 3000  # latents; the matrix has twice as many rows
+_NOISE_STREAM = 4  # of random keys, for the draws that the bound is averaged over
 
 
 def linear_response(
@@ -70,7 +70,7 @@ def linear_response(
     >>> round(float(posterior.sd["mu"]), 1)  # exactly 2/3
     0.7
     """
-    must_be_small(problem, _LARGEST, "the response of all means to each other is a matrix; advi_meanfield needs none")
+    must_be_small(problem, _MAX_SIZE, "the response of all means to each other is a matrix; advi_meanfield needs none")
     ascent = Ascent(problem, Diagonal(), seed, name="advi_meanfield", options=Options(step, 1, max_steps, tolerance))
     ascent.settings |= {"method": "linear_response", "pairs": pairs}
     respond = lambda field: DenseGaussian(field.mean, _response_precision(problem, field, pairs, seed))
@@ -79,7 +79,7 @@ def linear_response(
 
 def _response_precision(problem: Problem, field: DenseGaussian, pairs: int, seed: int) -> np.ndarray:
     size = _tree.size(problem.latent)
-    rng = np.random.default_rng((seed, _STREAM))
+    rng = np.random.default_rng((seed, _NOISE_STREAM))
     noise = _tree.from_rows(rng.standard_normal((pairs, size)), problem.latent)
     log_sd = {name: -0.5 * np.log(x) for name, x in field.precision.items()}
     found = problem.static.compiled.call(_bound_hessian, problem, {"mean": field.mean, "sd": log_sd}, noise)
