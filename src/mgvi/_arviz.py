@@ -1,7 +1,6 @@
 """Results as ArviZ objects, for ArviZ 0.23 (InferenceData) and 1.x (DataTree).
 
-Groups of arrays come in; ArviZ's own container goes out.
-Only this file knows ArviZ, and only when it is asked.
+Groups of arrays come in; ArviZ's own container goes out. Only this file knows ArviZ, and only when it is asked.
 """
 
 from typing import Any

@@ -1,7 +1,6 @@
 """A small table of numbers for people.
 
-Labels, columns and rows come in; aligned text goes out.
-It must not know what the numbers mean.
+Labels, columns and rows come in; aligned text goes out. It must not know what the numbers mean.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """The warning category and the exception that users of the package may catch.
 
-Nothing comes in; two classes go out.
-This file imports nothing and must not know what any message says.
+Nothing comes in; two classes go out. This file imports nothing and must not know what any message says.
 """
 
 

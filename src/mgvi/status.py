@@ -1,7 +1,6 @@
 """Outcomes of iterative work, each with advice.
 
-A code comes in, a sentence goes out.
-Nothing here knows what was solved.
+A code comes in, a sentence goes out. Nothing here knows what was solved.
 """
 
 from enum import IntEnum

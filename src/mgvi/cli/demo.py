@@ -40,11 +40,7 @@ def demo(out: Path, *, seed: int, as_json: bool) -> int:
         time, counts = make_data(seed)
         np.savez(data, time=time, counts=counts)
     request = fitting.Request(
-        model=f"{model}:model",
-        data=data,
-        out=out / "result",
-        overwrite=True,
-        options={"seed": seed, "progress": True},
+        model=f"{model}:model", data=data, out=out / "result", overwrite=True, options={"seed": seed, "progress": True}
     )
     code = fitting.run(request, as_json=as_json)
     if code == Exit.FINE:

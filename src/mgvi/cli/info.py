@@ -1,7 +1,6 @@
 """What is installed here: versions, devices, and the cache of compiled programs.
 
-Nothing comes in; facts about this machine go out.
-It must not change anything.
+Nothing comes in; facts about this machine go out. It must not change anything.
 """
 
 import importlib.metadata

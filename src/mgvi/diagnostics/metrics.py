@@ -1,7 +1,6 @@
 """Metrics of a posterior, as the paper defines them.
 
-Posteriors, truths and held-out data come in; numbers and tables go out.
-It must not know how a posterior was made.
+Posteriors, truths and held-out data come in; numbers and tables go out. It must not know how a posterior was made.
 """
 
 from collections.abc import Iterable, Mapping

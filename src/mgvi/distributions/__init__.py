@@ -12,13 +12,7 @@ from mgvi.distributions import (  # noqa: F401  (importing a file registers its 
     _multivariate,
     _univariate,
 )
-from mgvi.distributions.fisher import (
-    FisherSqrt,
-    fisher_from_information,
-    fisher_rows,
-    fisher_sqrt,
-    register_fisher,
-)
+from mgvi.distributions.fisher import FisherSqrt, fisher_from_information, fisher_rows, fisher_sqrt, register_fisher
 from mgvi.distributions.scales import Scale, register_scale, scale_of
 from mgvi.distributions.standardization import latent_shape, register_standardization, standardize
 

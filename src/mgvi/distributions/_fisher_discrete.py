@@ -10,13 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import lax
 
-from mgvi.distributions.fisher import (
-    Component,
-    FisherSqrt,
-    fisher_from_information,
-    fisher_rows,
-    register_fisher,
-)
+from mgvi.distributions.fisher import Component, FisherSqrt, fisher_from_information, fisher_rows, register_fisher
 
 
 def _positive(x):

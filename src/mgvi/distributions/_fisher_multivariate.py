@@ -70,10 +70,7 @@ def _low_rank_multivariate_normal(d):
 
     return FisherSqrt(
         {"loc": d.loc, "cov_factor": factor, "cov_diag": diag},
-        (
-            Component(("loc",), loc, event_dim=1),
-            Component(("cov_factor", "cov_diag"), covariance, event_dim=2),
-        ),
+        (Component(("loc",), loc, event_dim=1), Component(("cov_factor", "cov_diag"), covariance, event_dim=2)),
     )
 
 

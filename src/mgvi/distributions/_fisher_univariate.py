@@ -112,10 +112,7 @@ def _weibull(d):
     k = d.concentration
     return fisher_rows(
         {"scale": d.scale, "concentration": k},
-        [
-            {"scale": k / d.scale, "concentration": -(1 - _EULER) / k},
-            {"concentration": math.pi / math.sqrt(6) / k},
-        ],
+        [{"scale": k / d.scale, "concentration": -(1 - _EULER) / k}, {"concentration": math.pi / math.sqrt(6) / k}],
     )
 
 

@@ -1,8 +1,7 @@
 """Quantiles of the Gamma and the Beta family, solved numerically in logarithmic coordinates.
 
-Shape parameters and a standard-normal latent come in; log x (Gamma) or logit x (Beta) at the same
-probability goes out, with derivatives of every order in all arguments.
-Nothing here knows a NumPyro distribution.
+Shape parameters and a standard-normal latent come in; log x (Gamma) or logit x (Beta) at the same probability goes out,
+with derivatives of every order in all arguments. Nothing here knows a NumPyro distribution.
 
 In these coordinates both densities are log-concave with their mode at a known place. With `d` the
 distance from the mode, the log-density is `-drop(d)`; a tail is then `exp(-drop(d))` times the integral of
@@ -20,12 +19,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln
 
-from mgvi.distributions._normal_tails import (
-    central_probability,
-    normal_log_cdf,
-    normal_log_pdf,
-    normal_log_sf,
-)
+from mgvi.distributions._normal_tails import central_probability, normal_log_cdf, normal_log_pdf, normal_log_sf
 
 MAX_LATENT = 12.0  # beyond it the maps go on linearly in log or logit coordinates
 _NODE_COUNT = 40

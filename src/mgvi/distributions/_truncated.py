@@ -1,8 +1,7 @@
 """Truncated distributions as functions of a standard-normal latent.
 
-Bounds in units of the base distribution and a latent come in; the distance to the near bound goes out, so that
-a draw close to a bound keeps its relative accuracy.
-Nothing here knows a model.
+Bounds in units of the base distribution and a latent come in; the distance to the near bound goes out, so that a draw
+close to a bound keeps its relative accuracy. Nothing here knows a model.
 """
 
 import jax
@@ -10,12 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
 
-from mgvi.distributions._normal_tails import (
-    normal_log_cdf,
-    normal_log_pdf,
-    normal_log_sf,
-    normal_quantile_of_log_cdf,
-)
+from mgvi.distributions._normal_tails import normal_log_cdf, normal_log_pdf, normal_log_sf, normal_quantile_of_log_cdf
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 _NODES, _WEIGHTS = 0.5 * (1 + _NODES), 0.5 * _WEIGHTS

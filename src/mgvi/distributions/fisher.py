@@ -127,10 +127,7 @@ def _component(row: Mapping[str, Any]) -> Component:
 
 
 def fisher_rows(
-    parameters: dict[str, Any],
-    rows: Sequence[Mapping[str, Any]],
-    approximation: str = "",
-    averages: bool = False,
+    parameters: dict[str, Any], rows: Sequence[Mapping[str, Any]], approximation: str = "", averages: bool = False
 ) -> FisherSqrt:
     """Build a map from rows of coefficients: each row is one whitened number a datum.
 

@@ -89,10 +89,7 @@ def _pair(forward: int, backward: int) -> Pair:
             y = one(rows, tables)
         return y.reshape(*x.shape[:-1], y.shape[-1])
 
-    return Pair(
-        lambda x, *tables: run(x, tables[: 2 * forward]),
-        lambda y, *tables: run(y, tables[2 * forward :]),
-    )
+    return Pair(lambda x, *tables: run(x, tables[: 2 * forward]), lambda y, *tables: run(y, tables[2 * forward :]))
 
 
 def _stages(rows, columns, values, count) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -1,7 +1,6 @@
 """Regular grids and their harmonic modes.
 
-Shape and spacing come in; mode lengths, transforms and coordinates go out.
-It must not know spectra, data or inference.
+Shape and spacing come in; mode lengths, transforms and coordinates go out. It must not know spectra, data or inference.
 """
 
 import math

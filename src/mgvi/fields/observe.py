@@ -1,7 +1,6 @@
 """What instruments see of a field: selections, values between pixels, blurs, integrals along lines.
 
-A grid and a geometry come in; plain differentiable functions of a field go out.
-It must not know the field's prior.
+A grid and a geometry come in; plain differentiable functions of a field go out. It must not know the field's prior.
 """
 
 import math

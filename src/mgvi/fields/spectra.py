@@ -1,7 +1,6 @@
 """Power spectra of stationary fields: parametric ones, and one that is learned.
 
-Parameters, which may be latent, come in; the power of each mode of a grid goes out.
-It must not know data or inference.
+Parameters, which may be latent, come in; the power of each mode of a grid goes out. It must not know data or inference.
 
 Convention: the covariance of a field is C(x) = integral of P(k) exp(2 pi i k x) dk, with k in cycles per unit of
 distance, so the variance is the integral of P. On a grid the integral is a sum over its modes, up to the Nyquist
@@ -260,13 +259,7 @@ def _integrated(steps):
 
 
 def smooth_spectrum(
-    name: str,
-    grid: Grid,
-    *,
-    sd: Any = (1.0, 1.0),
-    slope: Any = (-3.0, 1.0),
-    smoothness: Any = 1.0,
-    nodes: int = 64,
+    name: str, grid: Grid, *, sd: Any = (1.0, 1.0), slope: Any = (-3.0, 1.0), smoothness: Any = 1.0, nodes: int = 64
 ) -> Tabulated:
     """A learned spectrum: a power law times the exponential of a smooth curve, for use inside a NumPyro model.
 

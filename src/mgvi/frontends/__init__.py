@@ -1,7 +1,6 @@
 """Front ends: each turns one way of writing a model into a Problem.
 
-A model and data come in, a Problem goes out.
-No front end knows an algorithm.
+A model and data come in, a Problem goes out. No front end knows an algorithm.
 """
 
 from mgvi.frontends.function import from_function

@@ -38,9 +38,8 @@ def check_not_empty(name, observed, latent):
     """A model must have data, and something to infer."""
     if not observed:
         raise ModelError(
-            f"model {name!r} has no observed site: pass its data to from_numpyro and give it to "
-            "numpyro.sample(..., obs=...). To draw from the prior only, use "
-            "mgvi.sample_prior(key, n, model, ...)."
+            f"model {name!r} has no observed site: pass its data to from_numpyro and give it to numpyro.sample(..., "
+            "obs=...). To draw from the prior only, use mgvi.sample_prior(key, n, model, ...)."
         )
     if not latent:
         raise ModelError(
@@ -71,9 +70,8 @@ def failed_model(model, error):
 def discrete_latent(name, d):
     """The error for a discrete site without data."""
     return ModelError(
-        f"site {name!r} is a discrete latent ({type(innermost(d)).__name__}); MGVI needs continuous "
-        "parameters. If it is data, pass it to from_numpyro so that it reaches numpyro.sample(..., obs=...); "
-        "else sum it out."
+        f"site {name!r} is a discrete latent ({type(innermost(d)).__name__}); MGVI needs continuous parameters. If it "
+        "is data, pass it to from_numpyro so that it reaches numpyro.sample(..., obs=...); else sum it out."
     )
 
 
@@ -106,8 +104,7 @@ def check_prior(name, d, value):
 
 def _is_truncated(d):
     return isinstance(
-        d,
-        dist.LeftTruncatedDistribution | dist.RightTruncatedDistribution | dist.TwoSidedTruncatedDistribution,
+        d, dist.LeftTruncatedDistribution | dist.RightTruncatedDistribution | dist.TwoSidedTruncatedDistribution
     )
 
 
