@@ -32,30 +32,27 @@ class _Nodes(NamedTuple):
 
 def score_map(d: Distribution) -> FisherSqrt:
     """The map from tangents of all float leaves of a distribution to weighted scores at nodes."""
-    leaves, treedef = jax.tree.flatten(d)
-    names = {f"leaf{i}": i for i, leaf in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)}
-    parameters = {name: jnp.asarray(leaves[i]) for name, i in names.items()}
+    leaves = {f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves(d))}
+    is_float = lambda leaf: jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    parameters = {name: jnp.asarray(leaf) for name, leaf in leaves.items() if is_float(leaf)}
     values, weights, approximation = _nodes(lax.stop_gradient(d))
-
-    def log_prob(given):
-        changed = list(leaves)
-        for name, leaf in given.items():
-            changed[names[name]] = leaf
-        return jax.tree.unflatten(treedef, changed).log_prob(values)
 
     def apply(tangents):
         at = {name: parameters[name] for name in tangents}
-        scores = jax.jvp(log_prob, (at,), (dict(tangents),))[1]
+        scores = jax.jvp(lambda given: with_leaves(d, given).log_prob(values), (at,), (dict(tangents),))[1]
         # A node of no weight may have no finite score.
         weighted = jnp.where(weights > 0, jnp.sqrt(weights) * jnp.where(weights > 0, scores, 0.0), 0.0)
         return jnp.moveaxis(weighted, 0, -1)
 
-    return FisherSqrt(parameters, (Component(tuple(names), apply, event_dim=1),), approximation=approximation)
+    return FisherSqrt(parameters, (Component(tuple(parameters), apply, event_dim=1),), approximation=approximation)
 
 
-@register_fisher(Distribution)
-def _any(d):
-    return score_map(d)
+def with_leaves(d: Distribution, given: dict) -> Distribution:
+    """A distribution with other values for some of its leaves, by the names that `score_map` gives to them."""
+    leaves, treedef = jax.tree.flatten(d)
+    for name, leaf in given.items():
+        leaves[int(name.removeprefix("leaf"))] = leaf
+    return jax.tree.unflatten(treedef, leaves)
 
 
 def _nodes(d) -> _Nodes:
@@ -156,13 +153,5 @@ def _count_nodes(d) -> _Nodes | None:
     return _Nodes(values, jnp.exp(d.log_prob(values)) * stands_for, "enumeration")
 
 
-@register_fisher(dist.LeftTruncatedDistribution)
-@register_fisher(dist.RightTruncatedDistribution)
-@register_fisher(dist.TwoSidedTruncatedDistribution)
-def _truncated(d):
-    return score_map(d)
-
-
-@register_fisher(dist.Delta)
-def _delta(d):
-    return fisher_rows({}, [])
+register_fisher(Distribution)(score_map)  # for all families without a rule of their own
+register_fisher(dist.Delta)(lambda d: fisher_rows({}, []))

@@ -5,7 +5,6 @@ Nothing here knows a distribution.
 """
 
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import i0e, i1e, polygamma
 
 
@@ -54,31 +53,8 @@ def student_t_df_information(df):
     return _where_large(df, 2 * _limit(df), direct, lambda r: r**4 * _horner(r, _T_SERIES))
 
 
-def _student_t_series(terms: int) -> list[float]:
-    """Coefficients of the information in 1/df, from the asymptotic series of trigamma."""
-    # trigamma(x) ~ sum B_k+ x^-(k+1); x = df/2 and (df+1)/2 expanded in r = 1/df
-    bernoulli = [1, 1 / 2, 1 / 6, 0, -1 / 30, 0, 1 / 42, 0, -1 / 30, 0, 5 / 66, 0, -691 / 2730, 0, 7 / 6]
-    total = np.zeros(terms + 4)
-    for k, b in enumerate(bernoulli):
-        power = k + 1
-        if power >= total.size:
-            break
-        total[power] += 0.25 * b * 2**power
-        # (2 r)^power (1 + r)^-power
-        coefficient = 1.0
-        for j in range(total.size - power):
-            total[power + j] -= 0.25 * b * 2**power * coefficient
-            coefficient *= -(power + j) / (j + 1)
-    # (1 + 5 r) r^2 / (2 (1 + r)(1 + 3 r))
-    geometric = np.array([sum((-1) ** i * (-3) ** (n - i) for i in range(n + 1)) for n in range(total.size)], float)
-    for n in range(total.size - 2):
-        total[n + 2] -= 0.5 * geometric[n]
-        if n + 3 < total.size:
-            total[n + 3] -= 2.5 * geometric[n]
-    return list(total[4:])
-
-
-_T_SERIES = _student_t_series(11)
+# Of the information in 1/df from the fourth power on, by the asymptotic series of trigamma.
+_T_SERIES = [3.5, -13, 39.5, -119, 363.5, -1101, 3279.5, -9763, 29523.5, -89609, 265719.5]
 
 
 def bessel_ratio(kappa):
@@ -98,17 +74,8 @@ def von_mises_concentration_information(kappa):
     return _where_large(kappa, 16.0, direct, lambda r: r * r * _horner(r, _VON_MISES_SERIES))
 
 
-def _von_mises_series(terms: int) -> list[float]:
-    """Coefficients of the derivative of the Bessel ratio in 1/kappa, times kappa^2."""
-    # A = sum a_n r^n solves A' = 1 - A r - A^2, so the a_n follow by recursion
-    a = np.zeros(terms + 3)
-    a[0] = 1.0
-    for n in range(1, a.size):
-        # coefficient of r^n: -(n-1) a_{n-1} = -a_{n-1} - sum_{i+j=n} a_i a_j
-        known = sum(a[i] * a[n - i] for i in range(1, n))
-        a[n] = ((n - 1) * a[n - 1] - a[n - 1] - known) / 2
-    # A' = -sum n a_n r^(n+1)
-    return [-n * a[n] for n in range(1, terms + 1)]
-
-
-_VON_MISES_SERIES = _von_mises_series(12)
+# A = sum a_n kappa^-n solves A' = 1 - A / kappa - A^2, which gives the a_n by recursion; these are -n a_n, exact.
+_VON_MISES_SERIES = [
+    *(1 / 2, 1 / 4, 3 / 8, 25 / 32, 65 / 32, 3219 / 512, 721 / 32, 375733 / 4096, 214173 / 512),
+    *(276923875 / 131072, 23985071 / 2048, 74139092727 / 1048576),
+]

@@ -5,12 +5,13 @@ It must not know wrappers such as Expanded or Masked.
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from mgvi.distributions._fisher_scores import score_map
+from mgvi.distributions._fisher_scores import score_map, with_leaves
 from mgvi.distributions._fisher_special import (
     bessel_ratio,
     student_t_df_information,
@@ -29,33 +30,19 @@ from mgvi.distributions.fisher import (
 _EULER = 0.5772156649015329
 
 
-def _location_scale(d, loc_information, scale_information):
-    """Independent location and scale, both with information proportional to 1/scale^2."""
+def _location_scale(d, loc, scale):
+    """Independent location and scale, with their information at scale 1; both fall as 1/scale^2."""
     return fisher_rows(
         {"loc": d.loc, "scale": d.scale},
-        [{"loc": math.sqrt(loc_information) / d.scale}, {"scale": math.sqrt(scale_information) / d.scale}],
+        [{"loc": math.sqrt(loc) / d.scale}, {"scale": math.sqrt(scale) / d.scale}],
     )
 
 
-@register_fisher(dist.Normal)
-@register_fisher(dist.LogNormal)
-def _normal(d):
-    return _location_scale(d, 1.0, 2.0)
-
-
-@register_fisher(dist.Cauchy)
-def _cauchy(d):
-    return _location_scale(d, 0.5, 0.5)
-
-
-@register_fisher(dist.Laplace)
-def _laplace(d):
-    return _location_scale(d, 1.0, 1.0)
-
-
-@register_fisher(dist.Logistic)
-def _logistic(d):
-    return _location_scale(d, 1 / 3, (3 + math.pi**2) / 9)
+register_fisher(dist.Normal)(partial(_location_scale, loc=1.0, scale=2.0))
+register_fisher(dist.LogNormal)(partial(_location_scale, loc=1.0, scale=2.0))
+register_fisher(dist.Cauchy)(partial(_location_scale, loc=0.5, scale=0.5))
+register_fisher(dist.Laplace)(partial(_location_scale, loc=1.0, scale=1.0))
+register_fisher(dist.Logistic)(partial(_location_scale, loc=1 / 3, scale=(3 + math.pi**2) / 9))
 
 
 @register_fisher(dist.Gumbel)
@@ -139,19 +126,12 @@ def _transformed(d):
     """A fixed transform of the data leaves the information as it is; one with varying parameters needs scores."""
     scores = score_map(d)
     names = list(scores.parameters)
-    leaves, treedef = jax.tree.flatten(d)
     root = fisher_sqrt(d.base_dist)
-
-    def rebuilt(given):
-        changed = list(leaves)
-        for name, leaf in given.items():
-            changed[int(name.removeprefix("leaf"))] = leaf
-        return jax.tree.unflatten(treedef, changed)
 
     def through(component):
         def apply(tangents):
             at = {name: scores.parameters[name] for name in tangents}
-            parameters = lambda given: fisher_sqrt(rebuilt(given).base_dist).parameters
+            parameters = lambda given: fisher_sqrt(with_leaves(d, given).base_dist).parameters
             pushed = jax.jvp(parameters, (at,), (dict(tangents),))[1]
             return component.apply({name: pushed[name] for name in component.names})
 

@@ -191,34 +191,38 @@ def _symmetric_about(base, point) -> bool:
 
 @_by_probability(dist.LeftTruncatedDistribution)
 def _left_truncated(d, xi):
-    base = d.base_dist
-    if isinstance(base, dist.Normal):
-        return _truncated.left_truncated_normal(d.low, base.loc, base.scale, xi)
-    if isinstance(base, dist.Cauchy):
-        return _truncated.two_sided_truncated_cauchy(d.low, jnp.inf, base.loc, base.scale, xi)
-    if _symmetric_about(base, d.low):
-        return _apply(base, half_normal(xi))
-    return _truncated_in_latent(base, d.low, None, xi)
+    has_own_map = isinstance(d.base_dist, dist.Normal | dist.Cauchy)
+    if not has_own_map and _symmetric_about(d.base_dist, d.low):
+        return _apply(d.base_dist, half_normal(xi))
+    return _between_bounds(d.base_dist, d.low, None, xi)
 
 
 @_by_probability(dist.RightTruncatedDistribution)
 def _right_truncated(d, xi):
-    base = d.base_dist
-    if isinstance(base, dist.Normal):
-        return -_truncated.left_truncated_normal(-jnp.asarray(d.high), -jnp.asarray(base.loc), base.scale, -xi)
-    if isinstance(base, dist.Cauchy):
-        return _truncated.two_sided_truncated_cauchy(-jnp.inf, d.high, base.loc, base.scale, xi)
-    return _truncated_in_latent(base, None, d.high, xi)
+    return _between_bounds(d.base_dist, None, d.high, xi)
 
 
 @_by_probability(dist.TwoSidedTruncatedDistribution)
 def _two_sided_truncated(d, xi):
-    base = d.base_dist
+    return _between_bounds(d.base_dist, d.low, d.high, xi)
+
+
+def _between_bounds(base: Any, low, high, xi):
+    """A truncated draw of `base`; a bound that is None does not exist."""
     if isinstance(base, dist.Normal):
-        return _truncated.two_sided_truncated_normal(d.low, d.high, base.loc, base.scale, xi)
+        return _truncated_normal(low, high, base.loc, base.scale, xi)
     if isinstance(base, dist.Cauchy):
-        return _truncated.two_sided_truncated_cauchy(d.low, d.high, base.loc, base.scale, xi)
-    return _truncated_in_latent(base, d.low, d.high, xi)
+        low, high = -jnp.inf if low is None else low, jnp.inf if high is None else high
+        return _truncated.two_sided_truncated_cauchy(low, high, base.loc, base.scale, xi)
+    return _truncated_in_latent(base, low, high, xi)
+
+
+def _truncated_normal(low, high, loc, scale, xi):
+    if high is None:
+        return _truncated.left_truncated_normal(low, loc, scale, xi)
+    if low is None:
+        return -_truncated.left_truncated_normal(-jnp.asarray(high), -jnp.asarray(loc), scale, -xi)
+    return _truncated.two_sided_truncated_normal(low, high, loc, scale, xi)
 
 
 def _truncated_in_latent(base: Any, low, high, xi):
@@ -236,12 +240,10 @@ def _truncated_in_latent(base: Any, low, high, xi):
         z = normal_quantile_of_log_cdf(log_p)
         return jnp.where(mirrored, -z, z)
 
-    if high is None:
-        latent = _truncated.left_truncated_normal(latent_of(low), 0.0, 1.0, xi)
-    elif low is None:
-        latent = -_truncated.left_truncated_normal(-latent_of(high), 0.0, 1.0, -xi)
+    if low is None or high is None:
+        bounds = [None if bound is None else latent_of(bound) for bound in (low, high)]
     else:
         shape = jnp.broadcast_shapes(jnp.shape(low), jnp.shape(high), base.batch_shape)
         bounds = latent_of(jnp.stack([jnp.broadcast_to(bound, shape) for bound in (low, high)]))
-        latent = _truncated.two_sided_truncated_normal(bounds[0], bounds[1], 0.0, 1.0, xi)
+    latent = _truncated_normal(bounds[0], bounds[1], 0.0, 1.0, xi)
     return jnp.clip(_apply(base, latent), low, high)

@@ -271,12 +271,7 @@ def fisher_sqrt(distribution: Distribution, weight: Any = None) -> FisherSqrt:
             batch_shape = batch_shape + tuple(d.base_dist.batch_shape)[len(d.base_dist.batch_shape) - n :]
             weight = None if weight is None else jnp.asarray(weight)[(...,) + (None,) * n]
         d = d.base_dist
-    rule = next((_RULES[cls] for cls in type(d).__mro__ if cls in _RULES), None)
-    root = rule(d) if rule is not None else _fallback(d)
+    root = next(_RULES[cls] for cls in type(d).__mro__ if cls in _RULES)(d)  # there is a rule for the base of all
     if weight is not None:
         weight = jnp.asarray(weight, jnp.result_type(weight, float))
     return replace(root, batch_shape=batch_shape, weight=weight)
-
-
-def _fallback(d):
-    return _RULES[Distribution](d)
