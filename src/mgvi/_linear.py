@@ -27,28 +27,10 @@ class Pair:
 
 
 def linear(pair: Pair, x: Any, *tables: Any) -> Any:
-    """Apply a linear map; tables are arrays that are not differentiated.
+    """Apply a linear map to an array, which may have further leading axes.
 
-    Parameters
-    ----------
-    pair : Pair
-        Forward function and transpose. Two pairs that are equal share a compiled program.
-    x : array
-        What is mapped; further leading axes are allowed.
-    *tables : array
-        Index tables, weights.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import jax, jax.numpy as jnp
-    >>> from mgvi._linear import Pair, linear
-    >>> pair = Pair(lambda x, w: x * w, lambda y, w: y * w)
-    >>> print(jax.grad(lambda x: linear(pair, x, jnp.array([1.0, 2.0])).sum())(jnp.zeros(2)))
-    [1. 2.]
+    Tables are arrays, such as indices or weights, that are not differentiated. Two pairs that are equal share a
+    compiled program.
     """
     return _linear.bind(x, *tables, pair=pair, is_transposed=False)
 

@@ -56,9 +56,7 @@ class Program:
         self._jaxpr = jaxpr  # of the outputs that depend on an input
         self._in_tree = in_tree
         self._out_tree = out_tree
-        self._fixed = (
-            fixed  # by index, the other outputs: a NumPy array, or the index of a large array in the constants
-        )
+        self._fixed = fixed  # the other outputs by index: a NumPy array, or the index of a large one in the constants
         self._depends = depends  # by name of an input, for each output
         self._places = places  # where the constants are in a pool
         self._labels: dict[str, str] = {}
@@ -239,11 +237,11 @@ def _slice(closed, keep: list[bool]):
     """A jaxpr restricted to some of its outputs: only the equations and constants that they need."""
     jaxpr = closed.jaxpr
     outvars = [v for v, is_kept in zip(jaxpr.outvars, keep, strict=True) if is_kept]
-    needed, equations = {v for v in outvars if not isinstance(v, jex.Literal)}, []
+    needed, equations = set(_variables(outvars)), []
     for equation in reversed(jaxpr.eqns):
         if needed.intersection(equation.outvars):
             equations.append(equation)
-            needed.update(v for v in equation.invars if not isinstance(v, jex.Literal))
+            needed.update(_variables(equation.invars))
     used = [(v, c) for v, c in zip(jaxpr.constvars, closed.consts, strict=True) if v in needed]
     part = jaxpr.replace(
         constvars=[v for v, _ in used],

@@ -26,15 +26,7 @@ class Exit(IntEnum):
 
 
 class CommandError(Exception):
-    """A command cannot do its work; the message is one or two sentences for the user.
-
-    Parameters
-    ----------
-    message : str
-        What is wrong and what to do.
-    code : Exit
-        The exit status.
-    """
+    """A command cannot do its work; the message says in one or two sentences what is wrong and what to do."""
 
     def __init__(self, message: str, code: Exit = Exit.FAILED):
         super().__init__(message)

@@ -30,34 +30,16 @@ _ARVIZ = "posterior.nc"
 
 @dataclass
 class Request:
-    """What to fit, and the folder for the results.
+    """What to fit, and the folder for the results."""
 
-    Parameters
-    ----------
-    model : str
-        FILE.py:FUNCTION.
-    data : Path, optional
-        A .npz file.
-    settings : list of str
-        Further arguments of the model, as NAME=VALUE.
-    out : Path
-        The folder for all results.
-    resume, overwrite : bool
-        What to do if the folder is not empty.
-    options : dict
-        Arguments of `mgvi.fit`.
-    x64 : bool
-        Whether to compute in double precision.
-    """
-
-    model: str
-    data: Path | None
-    out: Path
-    settings: list[str] = field(default_factory=list)
-    resume: bool = False
-    overwrite: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
-    x64: bool = False
+    model: str  # FILE.py:FUNCTION
+    data: Path | None  # a .npz file
+    out: Path  # the folder
+    settings: list[str] = field(default_factory=list)  # further arguments of the model, as NAME=VALUE
+    resume: bool = False  # if the folder is not empty
+    overwrite: bool = False  # likewise
+    options: dict[str, Any] = field(default_factory=dict)  # arguments of `mgvi.fit`
+    x64: bool = False  # whether to compute in double precision
 
 
 def run(request: Request, *, as_json: bool) -> int:

@@ -4,7 +4,7 @@ Any distribution with a differentiable `log_prob` comes in; the scores at weight
 go out. The nodes are a quadrature or an enumeration where one can be had, else draws with a fixed key.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def score_map(d: Distribution) -> FisherSqrt:
     return FisherSqrt(parameters, (Component(tuple(parameters), apply, event_dim=1),), approximation=approximation)
 
 
-def with_leaves(d: Distribution, given: dict) -> Distribution:
+def with_leaves(d: Any, given: dict[str, Any]) -> Any:
     """A distribution with other values for some of its leaves, by the names that `score_map` gives to them."""
     leaves, treedef = jax.tree.flatten(d)
     for name, leaf in given.items():

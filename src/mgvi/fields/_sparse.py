@@ -14,30 +14,14 @@ import numpy as np
 from mgvi._linear import Pair, linear
 
 _WIDTH = 32  # entries of a row that are gathered at once; longer sums are made in stages
-# Entries up to which a row is summed term by term: a reduction of so short an axis takes ten times as long.
-_UNROLLED = 4
+_LONGEST_UNROLLED = 4  # entries of a row; a reduction of so short an axis takes ten times as long as a sum of terms
 
 
 @jax.tree_util.register_pytree_node_class
 class SparseMap:
     """A sparse matrix as a linear map on the last axis; a pytree whose leaves are its tables.
 
-    Parameters
-    ----------
-    rows, columns : integer arrays
-        Where the entries are.
-    values : array
-        The entries.
-    shape : tuple of int
-        Rows and columns.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from mgvi.fields._sparse import SparseMap
-    >>> average = SparseMap([0, 0, 1], [0, 1, 2], [0.5, 0.5, 1.0], (2, 3))
-    >>> print(average(jnp.array([1.0, 3.0, 7.0])))
-    [2. 7.]
+    `rows`, `columns` and `values` have an element for each entry of the matrix, whose shape is `shape`.
     """
 
     def __init__(self, rows, columns, values, shape: tuple[int, int]):
@@ -72,7 +56,7 @@ def _pair(forward: int, backward: int) -> Pair:
 
     def one(x, tables):
         for index, value in zip(tables[::2], tables[1::2], strict=True):
-            if len(index) <= _UNROLLED:
+            if len(index) <= _LONGEST_UNROLLED:
                 parts = [gathered(x, i) * v for i, v in zip(index, value, strict=True)]
                 x = sum(parts[1:], start=parts[0])
             else:

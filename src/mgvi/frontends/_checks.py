@@ -15,6 +15,7 @@ import numpyro.distributions as dist
 from mgvi.errors import MgviWarning, ModelError
 from mgvi.frontends import _wording
 
+_TRUNCATED = (dist.LeftTruncatedDistribution, dist.RightTruncatedDistribution, dist.TwoSidedTruncatedDistribution)
 _TRUNCATION_BOUNDS = ("low", "high", "lower_bound", "upper_bound")  # parameters that may be infinite
 
 
@@ -102,12 +103,6 @@ def check_prior(name, d, value):
         )
 
 
-def _is_truncated(d):
-    return isinstance(
-        d, dist.LeftTruncatedDistribution | dist.RightTruncatedDistribution | dist.TwoSidedTruncatedDistribution
-    )
-
-
 def check_arguments(name, d):
     """Parameters at the prior median must be finite and within their constraints, also those of `base_dist`."""
     while d is not None:
@@ -119,7 +114,7 @@ def check_arguments(name, d):
 def _check_own_arguments(name, d):
     for parameter, value in d.get_args().items():
         value = np.asarray(value)
-        bound = parameter in _TRUNCATION_BOUNDS and _is_truncated(d)
+        bound = parameter in _TRUNCATION_BOUNDS and isinstance(d, _TRUNCATED)
         if value.dtype.kind == "f" and not bound and not np.all(np.isfinite(value)):
             raise ModelError(
                 f"site {name!r}: parameter {parameter!r} of {type(d).__name__} is not finite "
@@ -206,7 +201,6 @@ def _dtype(value):
 
 def clean_data(name, d, value) -> jax.Array:
     """Check the data of an observed site; return them with masked entries replaced by values in the support."""
-    kind = type(innermost(d)).__name__
     value = np.asarray(value)
     mask = _mask(d, value.shape[: value.ndim - d.event_dim])
     seen = np.broadcast_to(mask.reshape(mask.shape + (1,) * d.event_dim), value.shape)
@@ -216,7 +210,7 @@ def clean_data(name, d, value) -> jax.Array:
     if not seen.all():
         stand_in = np.asarray(d.support.feasible_like(jnp.zeros(value.shape, value.dtype)))
         value = np.where(seen, value, np.broadcast_to(stand_in, value.shape)).astype(value.dtype)
-    _check_support(name, d, kind, value, mask)
+    _check_support(name, d, value, mask)
     return jnp.asarray(value)
 
 
@@ -236,11 +230,11 @@ def _check_finite_data(name, value, seen):
         )
 
 
-def _check_support(name, d, kind, value, mask):
+def _check_support(name, d, value, mask):
     inside = np.broadcast_to(np.asarray(d.support(value)), mask.shape) | ~mask
     if inside.all():
         return
-    at = _wording.index(~inside)
+    kind, at = type(innermost(d)).__name__, _wording.index(~inside)
     raise ModelError(
         f"site {name!r}: {(~inside).sum()} of {inside.size} data are outside the support of {kind} "
         f"({_wording.words(d.support)}); the first is {_wording.brief(value[at])} at {at}. Check the data, "
@@ -263,18 +257,14 @@ def _mask(d, shape) -> np.ndarray:
     return mask
 
 
-def _depends_on_latent(name):
-    return ModelError(
-        f"site {name!r}: the observed value depends on a latent, so it is not data. Put the dependence into "
-        "the distribution instead: for a residual y - mu, write dist.Normal(mu, sd) with obs=y."
-    )
-
-
 def check_independence(program, imputed):
     """Data must not depend on a latent, and no density on imputed discrete data."""
     for name, flag in program.dependence()["data"].items():
         if flag:
-            raise _depends_on_latent(name)
+            raise ModelError(
+                f"site {name!r}: the observed value depends on a latent, so it is not data. Put the dependence into "
+                "the distribution instead: for a residual y - mu, write dist.Normal(mu, sd) with obs=y."
+            )
     marked = program.dependence("") if imputed else {}
     if any(jax.tree.leaves([marked.get(key, {}) for key in ("sites", "factors", "priors")])):
         site = sorted(imputed)[0].removesuffix("_unobserved")

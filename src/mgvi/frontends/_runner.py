@@ -37,9 +37,7 @@ class Runner:
         self.imputed: set[str] = set()  # discrete sites that obs_mask imputes
         self._scan_sites: set[str] = set()  # latent sites in a numpyro scan, which have one entry for each step
         self._control_flow_sites: set[str] = set()  # all sites in a scan or in a branch of cond
-        self._scales: dict[
-            str, Any
-        ] = {}  # by site: its scale in the last run, and the latent that the scale multiplies
+        self._scales: dict[str, Any] = {}  # by site, in the last run: its scale, and the latent that it multiplies
         self._plate_indices: dict[str, jax.Array] = {}  # members of the subsampled plates, drawn once in `discover`
 
     def discover(self) -> None:
