@@ -35,6 +35,18 @@ def linear(pair: Pair, x: Any, *tables: Any) -> Any:
     return _linear.bind(x, *tables, pair=pair, is_transposed=False)
 
 
+def by_rows(function: Callable, x: Any) -> Any:
+    """Apply a function of a vector along the last axis: row by row on CPUs, where XLA's batched gather is slow."""
+    rows = x.reshape(-1, x.shape[-1])
+    if rows.shape[0] == 1:
+        found = function(rows[0])
+    elif jax.default_backend() == "cpu":
+        found = jax.lax.map(function, rows)
+    else:
+        found = jax.vmap(function)(rows)
+    return found.reshape(*x.shape[:-1], found.shape[-1])
+
+
 def _apply(x, *tables, pair, is_transposed):
     return (pair.backward if is_transposed else pair.forward)(x, *tables)
 

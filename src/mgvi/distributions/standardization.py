@@ -161,17 +161,10 @@ def _by_icdf(d, xi):
         ) from error
 
 
-@register_standardization(dist.Delta, lambda d: (0,))
-def _delta(d, xi):
-    return d.v
+register_standardization(dist.Delta, lambda d: (0,))(lambda d, xi: d.v)
 
 
-def _base_latent_event(d):
-    base = d.base_dist
-    return latent_shape(base)[len(d.batch_shape) :]
-
-
-@register_standardization(dist.TransformedDistribution, _base_latent_event)
+@register_standardization(dist.TransformedDistribution, lambda d: latent_shape(d.base_dist)[len(d.batch_shape) :])
 def _transformed(d, xi):
     value = _apply(d.base_dist, xi if d.event_shape else _direction(d.transforms) * xi)
     for transform in d.transforms:

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgvi._linear import Pair, linear
+from mgvi._linear import Pair, by_rows, linear
 from mgvi._trace import kept
 from mgvi.fields import _modes
 
-_COLUMN = 32  # modes in a column of the tables, all of one interval between two nodes
+_COLUMN_SIZE = 32  # modes in a column of the tables, all of one interval between two nodes
 _COMPARED_COLUMNS = 32_768  # columns up to which each is compared with every interval; a further stage compiles longer
 
 Tables = list[jax.Array]
@@ -69,17 +69,17 @@ def _chunked(ordered, intervals):
     their column; they point to any entry.
     """
     total = ordered.shape[0]
-    count = -(-total // _COLUMN) + intervals
+    count = -(-total // _COLUMN_SIZE) + intervals
     end = jnp.searchsorted(ordered, jnp.arange(intervals, dtype=jnp.int32), side="right").astype(jnp.int32)
     start = jnp.concatenate([jnp.zeros(1, jnp.int32), end[:-1]])
-    columns = -((start - end) // _COLUMN)
+    columns = -((start - end) // _COLUMN_SIZE)
     before = jnp.cumsum(columns)
     place = jax.lax.iota(jnp.int32, count)
     interval = jnp.sum(before <= place[:, None], axis=1, dtype=jnp.int32)  # compiles faster than a search
     interval = jnp.minimum(interval, intervals - 1)
-    first = start[interval] + (place - (before - columns)[interval]) * _COLUMN
-    length = jnp.clip(end[interval] - first, 0, _COLUMN)
-    entries = first + jax.lax.broadcasted_iota(jnp.int32, (_COLUMN, count), 0)
+    first = start[interval] + (place - (before - columns)[interval]) * _COLUMN_SIZE
+    length = jnp.clip(end[interval] - first, 0, _COLUMN_SIZE)
+    entries = first + jax.lax.broadcasted_iota(jnp.int32, (_COLUMN_SIZE, count), 0)
     return jnp.minimum(entries, total - 1), length, interval
 
 
@@ -92,7 +92,7 @@ def _pair(nodes: int) -> Pair:
         low, high = (values.at[..., lower + i].get(mode="promise_in_bounds") for i in (0, 1))
         return low * (1 - share) + high * share
 
-    def one(row, index, share, length, interval):
+    def summed(row, index, share, length, interval):
         seen = jnp.where(
             jax.lax.broadcasted_iota(jnp.int32, index.shape, 0) < length,
             row.at[index].get(mode="promise_in_bounds"),
@@ -102,17 +102,7 @@ def _pair(nodes: int) -> Pair:
         high = _summed(jnp.sum(seen * share, axis=0), interval, intervals)
         return jnp.pad(low, (0, 1)) + jnp.pad(high, (1, 0))
 
-    def backward(modes, _, *tables):
-        rows = modes.reshape(-1, modes.shape[-1])
-        if rows.shape[0] == 1:
-            found = one(rows[0], *tables)
-        elif jax.default_backend() == "cpu":  # a gather of many rows at once is slow there
-            found = jax.lax.map(lambda row: one(row, *tables), rows)
-        else:
-            found = jax.vmap(lambda row: one(row, *tables))(rows)
-        return found.reshape(*modes.shape[:-1], nodes)
-
-    return Pair(forward, backward)
+    return Pair(forward, lambda modes, _, *tables: by_rows(lambda row: summed(row, *tables), modes))
 
 
 def _summed(columns, interval, intervals):

@@ -20,14 +20,14 @@ import jax.numpy as jnp
 def squared_lengths(shape: Sequence[int], spacing: Sequence[float], dtype: Any) -> jax.Array:
     """Squared lengths of the modes up to sign along each axis, in squared cycles per unit of distance."""
     axes = [((n // 2 + 1), 1 / (n * d)) for n, d in zip(shape, spacing, strict=True)]
-    return _outer_sum([(_count(n, dtype) * step) ** 2 for n, step in axes])
+    return _outer_sum([(jax.lax.iota(dtype, n) * step) ** 2 for n, step in axes])
 
 
 def stretched_squared_lengths(shape: Sequence[int], spacing: Sequence[float], scale: Any, dtype: Any) -> jax.Array:
     """Squared lengths of the modes that a real transform gives, where each axis is multiplied by a scale first."""
     axes = []
     for axis, (n, d) in enumerate(zip(shape, spacing, strict=True)):
-        index = _count(n // 2 + 1 if axis == len(shape) - 1 else n, dtype)
+        index = jax.lax.iota(dtype, n // 2 + 1 if axis == len(shape) - 1 else n)
         axes.append((jnp.minimum(index, n - index) * (scale[axis] / (n * d))) ** 2)
     return _outer_sum(axes)
 
@@ -56,11 +56,6 @@ def without_constant_mode(table: jax.Array) -> jax.Array:
     """A table of modes with 0 at the mode of length 0."""
     is_zero = (jax.lax.broadcasted_iota(jnp.int32, table.shape, axis) == 0 for axis in range(table.ndim))
     return jnp.where(reduce(operator.and_, is_zero), 0.0, table)
-
-
-def _count(n: int, dtype: Any) -> jax.Array:
-    """The numbers 0 ... n - 1."""
-    return jax.lax.iota(dtype, n)
 
 
 def _outer_sum(axes: list[jax.Array]) -> jax.Array:

@@ -4,14 +4,14 @@ Entries of a matrix come in; a differentiable product whose transpose is a gathe
 It must not know what the matrix does.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgvi._linear import Pair, linear
+from mgvi._linear import Pair, by_rows, linear
 
 _WIDTH = 32  # entries of a row that are gathered at once; longer sums are made in stages
 _LONGEST_UNROLLED = 4  # entries of a row; a reduction of so short an axis takes ten times as long as a sum of terms
@@ -52,28 +52,21 @@ class SparseMap:
 @lru_cache(maxsize=64)
 def _pair(forward: int, backward: int) -> Pair:
     def gathered(x, index):
-        return x.at[..., index].get(mode="promise_in_bounds")
+        return x.at[index].get(mode="promise_in_bounds")
 
-    def one(x, tables):
+    def multiply(tables, x):
         for index, value in zip(tables[::2], tables[1::2], strict=True):
             if len(index) <= _LONGEST_UNROLLED:
                 parts = [gathered(x, i) * v for i, v in zip(index, value, strict=True)]
                 x = sum(parts[1:], start=parts[0])
             else:
-                x = jnp.sum(gathered(x, index) * value, axis=-2)
+                x = jnp.sum(gathered(x, index) * value, axis=0)
         return x
 
-    def run(x, tables):
-        rows = x.reshape(-1, x.shape[-1])
-        if rows.shape[0] == 1:
-            y = one(rows[0], tables)
-        elif jax.default_backend() == "cpu":  # XLA's batched gather is slow there
-            y = jax.lax.map(lambda row: one(row, tables), rows)
-        else:
-            y = one(rows, tables)
-        return y.reshape(*x.shape[:-1], y.shape[-1])
-
-    return Pair(lambda x, *tables: run(x, tables[: 2 * forward]), lambda y, *tables: run(y, tables[2 * forward :]))
+    return Pair(
+        lambda x, *tables: by_rows(partial(multiply, tables[: 2 * forward]), x),
+        lambda y, *tables: by_rows(partial(multiply, tables[2 * forward :]), y),
+    )
 
 
 def _stages(rows, columns, values, count) -> list[tuple[np.ndarray, np.ndarray]]:
