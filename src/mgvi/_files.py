@@ -5,6 +5,7 @@ goes out, and the arrays and facts come back from it if it was written for the s
 arrays mean.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -80,16 +81,12 @@ def _write_synced(path, payload):
 
 def _sync_folder(path):
     """Write a folder's entries to disk, so that a rename in it survives a power failure; some systems cannot."""
-    try:
+    with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def read(path: Any, problem) -> tuple[dict[str, dict[str, np.ndarray]], dict]:

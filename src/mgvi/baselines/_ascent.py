@@ -10,6 +10,7 @@ tolerance, the step is halved; when three halvings in a row bring less than that
 the average of the parameters over the last window.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,7 +37,8 @@ _IDLE_HALVINGS = 3  # halvings of the step size in a row without gain that end t
 _DECAY, _SQUARES, _EPSILON = 0.9, 0.999, 1e-8  # Adam's beta1, beta2 and epsilon
 
 
-class Diagonal(NamedTuple):
+@dataclass(frozen=True)
+class Diagonal:
     """A family of Gaussians: those without correlations.
 
     Members of a family are trees of parameters with a vector "mean". S stands for a root of a member's covariance,
@@ -65,7 +67,8 @@ class Diagonal(NamedTuple):
         return DenseGaussian(mean, _tree.from_row(np.exp(-2 * params["log_sd"]), latent))
 
 
-class Dense(NamedTuple):
+@dataclass(frozen=True)
+class Dense(Diagonal):
     """All Gaussians, as S = diag(sd) (1 + T / sqrt(N)) with T strictly lower triangular.
 
     With the root of the number N of latents a step in all entries of T changes a draw as much as one in the others.
@@ -73,7 +76,7 @@ class Dense(NamedTuple):
 
     def start(self, size, dtype, sd):
         """Parameters: mean, logarithm of sd, and T."""
-        return {**Diagonal().start(size, dtype, sd), "lower": jnp.zeros((size, size), dtype)}
+        return {**super().start(size, dtype, sd), "lower": jnp.zeros((size, size), dtype)}
 
     def colour(self, params, noise):
         """S noise."""
@@ -87,10 +90,6 @@ class Dense(NamedTuple):
         """S^-T noise."""
         upper = self._lower(params).T
         return jnp.exp(-params["log_sd"]) * solve_triangular(upper, noise.T, lower=False, unit_diagonal=True).T
-
-    def log_det(self, params):
-        """log |S|."""
-        return jnp.sum(params["log_sd"])
 
     def approximation(self, params, latent):
         """The Gaussian, for a Posterior."""

@@ -25,7 +25,7 @@ from mgvi.posterior import Posterior
 from mgvi.problem import Problem
 from mgvi.status import Status
 
-_STALLED = 0.1  # squared Newton decrement, in posterior sds, above which a failed line search is no convergence
+_CONVERGED_DECREMENT = 0.1  # squared posterior sds; where a line search fails with less, the mode is found
 _COLUMNS_AT_ONCE = 64  # of a Hessian
 LARGEST_DENSE = 4000  # latents whose matrix fits into memory
 
@@ -147,7 +147,7 @@ class _Mode(Stepwise):
         self._mean = mean
         self._step += int(report.steps)
         if code is not Status.ITERATION_LIMIT:
-            stuck = code is Status.NO_DESCENT and decrement <= _STALLED  # at the accuracy of the arithmetic
+            stuck = code is Status.NO_DESCENT and decrement <= _CONVERGED_DECREMENT  # at the accuracy of the arithmetic
             self._status = Status.CONVERGED if stuck else code
         record = {"step": self._step, "neg_log_density": float(value), "decrement": decrement}
         return {"method": self.settings["method"], **record}

@@ -62,8 +62,8 @@ def _import_file(path: Path):
 
 def _place(path: Path, error: Exception) -> str:
     """File and line of the last frame of the traceback that is in the user's file."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path.resolve()]
-    lines = lines or [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename) in (path, path.resolve())]
     return f"{path}, line {lines[-1]}" if lines else str(path)
 
 

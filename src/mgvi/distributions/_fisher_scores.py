@@ -18,8 +18,9 @@ from mgvi.distributions.fisher import Component, FisherSqrt, fisher_rows, regist
 from mgvi.errors import ModelError
 
 _TRAPEZOID = np.linspace(-8.0, 8.0, 65)  # in standardised coordinates: analytic integrands converge exponentially
-_COUNTS_EXACT, _COUNTS_STRIDED, _COUNT_SDS = 64, 192, 9.0
-_DRAWS = 512
+_COUNTS_EXACT, _COUNTS_STRIDED = 64, 192  # nodes one by one from zero, and nodes with a stride
+_COUNT_SDS = 9.0  # standard deviations below the mean, and half of those above it, that the strided nodes span
+_DRAWS = 512  # Monte Carlo draws
 
 
 class _Nodes(NamedTuple):

@@ -22,10 +22,10 @@ from jax.scipy.special import gammaln
 from mgvi.distributions._normal_tails import central_probability, normal_log_cdf, normal_log_pdf, normal_log_sf
 
 MAX_LATENT = 12.0  # beyond it the maps go on linearly in log or logit coordinates
-_NODE_COUNT = 40
-_NEGLIGIBLE = 42.0  # exp(-42) = 6e-19
-_STEPS_TO_END = 12
-_MAX_NEWTON = 40
+_NODE_COUNT = 40  # of the Gauss-Legendre rule
+_NEGLIGIBLE_DROP = 42.0  # of the log-density, in nats: exp(-42) = 6e-19
+_END_STEPS = 12  # Newton steps to the end of a tail
+_MAX_STEPS = 40  # Newton steps to a quantile
 
 
 class _Gamma(NamedTuple):
@@ -42,7 +42,7 @@ class _Gamma(NamedTuple):
 
     def end_bound(self, side):
         """A t at which the drop from the mode is certainly not negligible any more."""
-        z = _NEGLIGIBLE / self.a
+        z = _NEGLIGIBLE_DROP / self.a
         upper = jnp.minimum(jnp.sqrt(2 * z), jnp.maximum(jnp.log1p(2 * z), 1.6))
         return jnp.where(side > 0, upper, 1 + z)
 
@@ -93,7 +93,7 @@ class _Beta(NamedTuple):
 
     def end_bound(self, side):
         a, b = self._oriented(side)
-        return (_NEGLIGIBLE + (a + b) * jnp.log1p(b / a)) / b
+        return (_NEGLIGIBLE_DROP + (a + b) * jnp.log1p(b / a)) / b
 
     def log_norm(self):
         return _stirling_rest(self.a) + _stirling_rest(self.b) - _stirling_rest(self.a + self.b)
@@ -124,11 +124,11 @@ def _end_of_tail(family, side, d):
     """The t after which the rest of the tail beyond d is negligible."""
 
     def newton(_, t):
-        gap = family.drop(side, d, t) - _NEGLIGIBLE
+        gap = family.drop(side, d, t) - _NEGLIGIBLE_DROP
         return jnp.maximum(t - gap / family.drop_slope(side, d, t), 1e-3 * t)
 
     start = family.end_bound(side) + jnp.zeros_like(d)
-    return lax.fori_loop(0, _STEPS_TO_END, newton, start)
+    return lax.fori_loop(0, _END_STEPS, newton, start)
 
 
 def _unit_rule(dtype):
@@ -179,7 +179,7 @@ def _distance(family, side, xi):
 
     def proceed(state):
         i, d, step = state
-        return (i < _MAX_NEWTON) & jnp.any(jnp.abs(step) > tolerance * (family.width() + d))
+        return (i < _MAX_STEPS) & jnp.any(jnp.abs(step) > tolerance * (family.width() + d))
 
     def newton(state):
         i, d, _ = state

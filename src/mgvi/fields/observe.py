@@ -77,10 +77,9 @@ def interpolate(grid: Grid, points: Any) -> Callable[[Any], jax.Array]:
     [0.5 2.5]
     """
     points = _points(grid, np.asarray(points, float))
-    matrix = _interpolation(grid, points)
-    count = np.arange(len(points))
-    rows = np.broadcast_to(count, matrix[0].shape)
-    return _on_field(grid, SparseMap(rows.ravel(), matrix[0].ravel(), matrix[1].ravel(), (len(points), grid.size)))
+    columns, values = _interpolation(grid, points)
+    rows = np.broadcast_to(np.arange(len(points)), columns.shape)
+    return _on_field(grid, SparseMap(rows.ravel(), columns.ravel(), values.ravel(), (len(points), grid.size)))
 
 
 def line_of_sight(grid: Grid, starts: Any, ends: Any, steps: int | None = None) -> Callable[[Any], jax.Array]:

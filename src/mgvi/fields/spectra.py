@@ -153,11 +153,17 @@ class Tabulated(Spectrum):
 
     def _normalized(self, grid):
         scale = 2 * jnp.log(jnp.asarray(self.amplitude, float)) + math.log(grid.volume)
-        return _on_modes(self.log_power, scale, grid)
+        return _on_modes(self._on_nodes(grid), scale, grid)
+
+    def _on_nodes(self, grid):
+        """Logarithms of the power at a few mode lengths, up to a constant."""
+        return self.log_power
 
 
 class PowerLaw(Tabulated):
     """Proportional to a power of the mode length, without the constant mode.
+
+    `on_axis` gives the power at the ends of the axis, `spectrum_axis(grid, 2)`.
 
     Parameters
     ----------
@@ -176,15 +182,7 @@ class PowerLaw(Tabulated):
     def __init__(self, slope: Any, amplitude: Any = 1.0):
         self.slope, self.amplitude = slope, amplitude
 
-    def root_power(self, grid: Grid) -> Any:
-        """Square root of the power of each mode, in the shape `grid.mode_shape`."""
-        return Tabulated(self._on(grid), self.amplitude).root_power(grid)
-
-    def on_axis(self, grid: Grid) -> Any:
-        """Power at the ends of `spectrum_axis(grid, 2)`."""
-        return Tabulated(self._on(grid), self.amplitude).on_axis(grid)
-
-    def _on(self, grid):
+    def _on_nodes(self, grid):
         return jnp.asarray(self.slope, float) * jnp.asarray(np.log(spectrum_axis(grid, 2)), float)
 
 
