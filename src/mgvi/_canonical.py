@@ -75,10 +75,6 @@ def _primitive(equation, inputs, depth) -> list[str]:
     return [label(whole, i) for i in range(len(equation.outvars))]
 
 
-def _call(equation, inputs, depth):
-    return _closed(equation.params["jaxpr"], inputs, depth)
-
-
 def _custom_derivative(equation, inputs, depth):
     rules = [_rule_name(equation.params.get(key)) for key in ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd")]
     return [label("custom", rules, value) for value in _closed(equation.params["call_jaxpr"], inputs, depth)]
@@ -87,10 +83,6 @@ def _custom_derivative(equation, inputs, depth):
 def _rule_name(rule) -> str:
     """The name of a function that JAX has wrapped, without the file and line that follow it."""
     return str(getattr(getattr(rule, "debug_info", None), "func_src_info", "")).partition(" at ")[0]
-
-
-def _moved(equation, inputs, depth):
-    return inputs
 
 
 def _carried(first, depth) -> list[str]:
@@ -126,8 +118,8 @@ def _branches(equation, inputs, depth):
 
 
 _RULES: dict[str, Callable[[Any, list[str], int], list[str]]] = {
-    **dict.fromkeys(_CALLS, _call),
-    **dict.fromkeys(_MOVES, _moved),
+    **dict.fromkeys(_CALLS, lambda equation, inputs, depth: _closed(equation.params["jaxpr"], inputs, depth)),
+    **dict.fromkeys(_MOVES, lambda equation, inputs, depth: inputs),
     "custom_jvp_call": _custom_derivative,
     "custom_vjp_call": _custom_derivative,
     "scan": _scan,

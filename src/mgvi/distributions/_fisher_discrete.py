@@ -20,8 +20,8 @@ def _positive(x):
 
 @register_fisher(dist.Poisson)
 def _poisson(d):
-    # Of samples around a mean, the average of 1 / rate is that of the rate over the mean's squared: the curvature
-    # in the logarithm of the rate.
+    # For a log-normal rate, the mean of 1 / rate is the mean of the rate over its squared median. That is the curvature
+    # of the log-likelihood in log(rate), averaged, in units of the median: so information may be averaged.
     return fisher_rows({"rate": d.rate}, [{"rate": lax.rsqrt(_positive(d.rate))}], averages=True)
 
 

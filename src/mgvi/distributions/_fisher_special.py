@@ -4,13 +4,13 @@ Shape parameters come in; the small differences of polygammas and Bessel ratios 
 Nothing here knows a distribution.
 """
 
+from functools import partial
+
 import jax.numpy as jnp
 from jax.scipy.special import i0e, i1e, polygamma
 
 
-def trigamma(x):
-    """Second derivative of log Gamma."""
-    return polygamma(1, x)
+trigamma = partial(polygamma, 1)
 
 
 def _where_large(x, limit, direct, series):

@@ -123,7 +123,7 @@ def _von_mises(d):
 
 @register_fisher(dist.TransformedDistribution)
 def _transformed(d):
-    """A fixed transform of the data leaves the information as it is; one with varying parameters needs scores."""
+    """A fixed transform of the data preserves the information of the base; one with varying parameters needs scores."""
     scores = score_map(d)
     names = list(scores.parameters)
     root = fisher_sqrt(d.base_dist)

@@ -45,8 +45,8 @@ class FisherSqrt:
     unless : tuple, optional
         Names and another map of the same parameters, which stands in as soon as one of these parameters has a tangent.
     slope : array, optional
-        For a single parameter whose information may be averaged over several of its values, because it is that of the
-        log-likelihood's curvature there or nearly so: the root of the information of each datum.
+        Root of the information of each datum, for a single parameter whose information may be averaged over several of
+        its values: see `averages` of `fisher_rows`.
 
     Examples
     --------
@@ -140,8 +140,8 @@ def fisher_rows(
     approximation : str
         How the information is approximated, empty if it is exact.
     averages : bool
-        For a single parameter and row: whether the information at several values of the parameter may be averaged, as
-        it may be where it is the curvature of the log-likelihood, whatever the datum.
+        Whether the information at several values of the parameter may be averaged, because it is the curvature of the
+        log-likelihood for every datum, at least in some coordinate. Needs a single parameter and a single row.
 
     Returns
     -------
@@ -271,7 +271,7 @@ def fisher_sqrt(distribution: Distribution, weight: Any = None) -> FisherSqrt:
             batch_shape = batch_shape + tuple(d.base_dist.batch_shape)[len(d.base_dist.batch_shape) - n :]
             weight = None if weight is None else jnp.asarray(weight)[(...,) + (None,) * n]
         d = d.base_dist
-    root = next(_RULES[cls] for cls in type(d).__mro__ if cls in _RULES)(d)  # there is a rule for the base of all
+    root = next(_RULES[cls] for cls in type(d).__mro__ if cls in _RULES)(d)  # `Distribution` itself has a rule
     if weight is not None:
         weight = jnp.asarray(weight, jnp.result_type(weight, float))
     return replace(root, batch_shape=batch_shape, weight=weight)

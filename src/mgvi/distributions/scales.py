@@ -1,7 +1,7 @@
 """The open table of what multiplies the latent of a distribution.
 
 A distribution comes in; the logarithm of the scale by which `standardize` multiplies its latent goes out, for families
-that do nothing else that is not linear. It must not know what scales are used for.
+whose map begins with an affine one. It must not know what scales are used for.
 """
 
 from collections.abc import Callable
