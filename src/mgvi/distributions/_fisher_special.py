@@ -9,7 +9,6 @@ from functools import partial
 import jax.numpy as jnp
 from jax.scipy.special import i0e, i1e, polygamma
 
-
 trigamma = partial(polygamma, 1)
 
 
