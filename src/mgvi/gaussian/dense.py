@@ -26,6 +26,7 @@ from mgvi.problem import Problem
 from mgvi.problem.density import in_rows
 
 _WIDEST = 10.0  # largest variance along any direction, in units of the prior's
+_SPREAD = 20_000  # most latents whose noise is spread evenly: 32 rows of it are made at least
 _MOST_REPAIRS = 10  # of each latent, to bring its variance down to the prior's
 
 
@@ -218,8 +219,11 @@ def _metric(found: np.ndarray, beta: float) -> np.ndarray:
 
 @lru_cache(maxsize=2)  # rounds that share their keys ask for the same noise again and again
 def white(keys: Keys, size: int) -> np.ndarray:
-    """A row of standard normals for each key."""
-    return stratified_normals(np.random.default_rng((keys.seed, keys.stream)), keys.count, size)
+    """A row of standard normals for each key, spread evenly unless there are too many numbers for that."""
+    generator = np.random.default_rng((keys.seed, keys.stream))
+    if size > _SPREAD:
+        return generator.standard_normal((keys.count, size))
+    return stratified_normals(generator, keys.count, size)
 
 
 def entries(latent: dict[str, Any], by_site: dict[str, Any]) -> np.ndarray:
@@ -239,7 +243,8 @@ def restrained(problem: Problem, matrix: np.ndarray, least: float) -> np.ndarray
     covariance = root.T @ root
     added = np.zeros(len(matrix))
     # To repair one variance may raise others by rounding only, so each is repaired few times.
-    for _ in range(_MOST_REPAIRS * len(single)):
+    for _ in range(_SPREAD = 20_000  # most latents whose noise is spread evenly: 32 rows of it are made at least
+_MOST_REPAIRS * len(single)):
         worst = single[np.argmax(np.diag(covariance)[single])]
         variance = covariance[worst, worst]
         if not variance > 1 + 1e-9:
