@@ -243,8 +243,7 @@ def restrained(problem: Problem, matrix: np.ndarray, least: float) -> np.ndarray
     covariance = root.T @ root
     added = np.zeros(len(matrix))
     # To repair one variance may raise others by rounding only, so each is repaired few times.
-    for _ in range(_SPREAD = 20_000  # most latents whose noise is spread evenly: 32 rows of it are made at least
-_MOST_REPAIRS * len(single)):
+    for _ in range(_MOST_REPAIRS * len(single)):
         worst = single[np.argmax(np.diag(covariance)[single])]
         variance = covariance[worst, worst]
         if not variance > 1 + 1e-9:
