@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif("MGVI_DATA_DIR" not in os.environ, reason="MGVI_
 
 
 @pytest.mark.filterwarnings("ignore::mgvi.MgviWarning")
+@pytest.mark.slow
 def test_mgvi_predicts_held_out_votes_as_well_as_mean_field(tmp_path, monkeypatch):
     monkeypatch.setattr(election_full, "TRACE_SAMPLES", 64)
     monkeypatch.setitem(election_full.SIZES["small"], "advi_meanfield", {"max_steps": 10_000})

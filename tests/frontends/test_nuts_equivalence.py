@@ -184,7 +184,11 @@ def test_density_is_that_of_the_model_after_a_change_of_variables(name, x64):
     np.testing.assert_allclose(ours - ours[0], theirs - theirs[0], rtol=1e-9, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", MODELS)
+# Chains of half a minute each: one of them in every run, all of them in `make slow`.
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "hierarchical_regression" else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+)
 def test_nuts_finds_the_same_posterior_as_on_the_model_itself(name, x64):
     original, standardised = compare(name, warmup=500, draws=1000)
     assert split_gelman_rubin(original).max() < 1.05

@@ -65,7 +65,7 @@ class Approximation(Protocol):
         ...
 
 
-@program("samples")
+@program("once")
 def _standard_many(problem, mean, deviations):
     """The standard latent of a mean in a chart, and how standard latents of points around it deviate from it."""
     centre = problem.located(mean)[0]
@@ -73,7 +73,7 @@ def _standard_many(problem, mean, deviations):
     return centre, jax.vmap(apart)(deviations)
 
 
-@program("samples")
+@program("once")
 def _charted_many(problem, mean, deviations, centre):
     """Deviations from the mean in a chart of standard latents around a centre, and log-determinants of that map."""
 
