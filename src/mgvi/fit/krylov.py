@@ -20,7 +20,7 @@ from mgvi.linalg import Stop, global_sites, sub_blocks
 from mgvi.pairs import Pairs
 
 _FLOOR = 0.02  # smallest rms deviation, in prior sds, that shifts are compared with: pairs do not tell smaller ones
-_HALVES, _HALVES_STEPS = 2, 4  # halves of the pairs that tell the error of the mean, and Newton steps for each
+_HALVES, _HALVES_STEPS = 4, 5  # halves of the pairs that tell the error of the mean, and Newton steps for each
 STEPS = PREPARING, DRAWING, MOVING = "preparing the solves", "drawing deviations", "moving the mean"
 
 

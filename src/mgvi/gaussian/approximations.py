@@ -97,13 +97,15 @@ class _InChart:
         return None
 
     def standard(self, problem: Problem, deviations: Any, status: Status = Status.CONVERGED) -> Drawn:
-        """Standard latents of deviations from the mean in the chart."""
+        """Standard latents, on the host, of deviations from the mean in the chart."""
         if not self.chart:
             return Drawn(self.mean, deviations, status)
         centre, parts, here = self.mean, [], problem.in_chart(self.chart)
+        rehearses = problem.static.compiled.rehearses
         for some, count in _tree.batches(deviations, problem.budget.evaluated):
             centre, found = problem.static.compiled.call(_standard_many, here, self.mean, some)
-            parts.append(_tree.first_of(found, count))
+            # The device has no room for all of them beside those that they are made of.
+            parts.append(found if rehearses else _tree.first_of(_tree.on_host(found), count))
         return Drawn(centre, _tree.joined(parts), status)
 
     def log_density(self, problem: Problem, centre: Any, deviations: Any) -> np.ndarray:
@@ -276,8 +278,9 @@ class KrylovGaussian(_InChart):
         if problem.static.compiled.rehearses:
             return self.standard(problem, found)
         worst = Status(max(int(report.status.max()) for report in jax.device_get(reports)))
+        found = self._wider(found)
         found = {name: d[:n] for name, d in sampler.paired(curvature, found).both(count).items()}
-        return self.standard(problem, self._wider(found), worst)
+        return self.standard(problem, found, worst)
 
     def _quadratic(self, problem, rows):
         curvature, parts = self._curvature(problem), []
