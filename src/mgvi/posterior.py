@@ -5,7 +5,7 @@ It must not know how the mean was found.
 """
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mgvi import _arviz, _files, _table, _tree, importance
-from mgvi._compile import program
+from mgvi.evaluation import constrain_many, log_likelihood_many, neg_log_density_many, simulate_many, squared_residuals
 from mgvi.gaussian import APPROXIMATIONS, Approximation, KrylovGaussian
 from mgvi.importance import Check
 from mgvi.problem import Problem
@@ -112,14 +112,14 @@ class Posterior:
 
     def rehearse(self) -> None:
         """Call what users ask for first, so that its programs may begin to compile."""
-        self._batched(_constrain_many)
+        self._batched(constrain_many)
         if self._refusal is None:
             self._weights()
 
     @cached_property
     def samples(self) -> dict[str, np.ndarray]:
         """Samples of every site in the model's own coordinates, deterministic ones included."""
-        return self._batched(_constrain_many)
+        return self._batched(constrain_many)
 
     @property
     def latent_samples(self) -> dict[str, np.ndarray]:
@@ -175,11 +175,11 @@ class Posterior:
 
     def predictive(self, seed: int) -> dict[str, np.ndarray]:
         """Data drawn from the model, one set for each sample, by observed site."""
-        return self._batched(_simulate_many, jax.random.split(jax.random.key(seed), len(self)))
+        return self._batched(simulate_many, jax.random.split(jax.random.key(seed), len(self)))
 
     def log_likelihood(self) -> dict[str, np.ndarray]:
         """Log-likelihood of each datum for each sample, by observed site."""
-        return self._batched(_log_likelihood_many)
+        return self._batched(log_likelihood_many)
 
     def sample(self, n: int, seed: int, stream: int = 0) -> "Posterior":
         """A new Posterior with `n` freshly drawn samples around the same mean.
@@ -229,7 +229,7 @@ class Posterior:
 
     def _weights(self) -> tuple[np.ndarray, float]:
         """Smoothed importance weights of the samples, and the shape of their tail."""
-        log_p = self._batched(_neg_log_density_many)
+        log_p = self._batched(neg_log_density_many)
         log_q = self.approximation.log_density(self.problem, self.latent_mean, self.deviations)
         if self.problem.static.compiled.rehearses:
             return log_p, 0.0
@@ -271,7 +271,7 @@ class Posterior:
 
         About 1 where the model explains the data; sites whose distribution has no mean or variance are left out.
         """
-        parts = self._batched(_squared_residuals)
+        parts = self._batched(squared_residuals)
         return {name: float(np.mean(x)) for name, x in parts.items()}
 
     def latent_chi2(self) -> dict[str, float]:
@@ -285,7 +285,7 @@ class Posterior:
                 "posterior": self.samples,
                 "posterior_predictive": self.predictive(seed),
                 "log_likelihood": self.log_likelihood(),
-                "sample_stats": {"lp": -self._batched(_neg_log_density_many)},
+                "sample_stats": {"lp": -self._batched(neg_log_density_many)},
                 "observed_data": self.problem.data,
             }
         )
@@ -337,42 +337,3 @@ def load(path: Any, problem: Problem) -> Posterior:
         status=Status(facts["status"]),
         approximation=APPROXIMATIONS[name].from_files(arrays, options),
     )
-
-
-def _at(mean, deviations):
-    return jax.tree.map(lambda m, d: m + d, mean, deviations)
-
-
-@program("samples")
-def _constrain_many(problem, mean, deviations):
-    return jax.vmap(problem.constrain)(_at(mean, deviations))
-
-
-@program("samples")
-def _log_likelihood_many(problem, mean, deviations):
-    return jax.vmap(problem.log_likelihood)(_at(mean, deviations))
-
-
-@program("samples")
-def _neg_log_density_many(problem, mean, deviations):
-    return jax.vmap(problem.neg_log_density)(_at(mean, deviations))
-
-
-@program("samples")
-def _simulate_many(problem, mean, deviations, keys):
-    return jax.vmap(problem.simulate)(keys, _at(mean, deviations))
-
-
-@program("samples")
-def _squared_residuals(problem, mean, deviations):
-    return jax.vmap(partial(_squared_residual, problem))(_at(mean, deviations))
-
-
-def _squared_residual(problem, xi):
-    out = {}
-    for name, (centre, variance, counts) in problem.predicted_moments(xi).items():
-        # A certain prediction (a probability that rounds to 0 or 1) has no variance to measure in.
-        counts = jnp.broadcast_to(counts & (variance > 0), jnp.shape(variance))
-        residual = jnp.square(problem.data[name] - centre) / jnp.where(variance > 0, variance, 1.0)
-        out[name] = jnp.sum(jnp.where(counts, residual, 0.0)) / jnp.maximum(jnp.sum(counts), 1)
-    return out

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from mgvi.budget import Budget
-from mgvi.fit.plan import AutoPlan, Stage, StagedPlan
+from mgvi.fit.plan import AutoPlan
 from mgvi.fit.records import AVERAGE, BEGIN, FEW, SETTLE, TEMPER, Record, RoundSettings
+from mgvi.fit.stages import Stage, StagedPlan
 from mgvi.status import Status
 
 

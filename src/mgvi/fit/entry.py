@@ -18,9 +18,10 @@ from mgvi.driver import Driver, took
 from mgvi.errors import MgviWarning
 from mgvi.fit.dense import DenseRounds
 from mgvi.fit.krylov import DRAWING, MOVING, KrylovRounds
-from mgvi.fit.plan import PAPER, AutoPlan, Plan, Stage, StagedPlan
+from mgvi.fit.plan import AutoPlan, Plan
 from mgvi.fit.records import Record, RoundSettings
 from mgvi.fit.rounds import State, Who
+from mgvi.fit.stages import PAPER, Stage, StagedPlan
 from mgvi.gaussian import MGVI, Keys, Sampler
 from mgvi.newton import NewtonCG
 from mgvi.posterior import Posterior

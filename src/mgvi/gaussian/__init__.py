@@ -4,17 +4,14 @@ A problem and a mean come in; deviations and approximations of the posterior go 
 Nothing here knows why they are asked for.
 """
 
-from mgvi.gaussian.approximations import (
-    APPROXIMATIONS,
-    Approximation,
-    DenseGaussian,
-    KrylovGaussian,
-    StoredDraws,
-)
+from mgvi.gaussian.approximations import DenseGaussian, KrylovGaussian
 from mgvi.gaussian.curvature import Curvature, Keys
 from mgvi.gaussian.dense import DenseCurvature
+from mgvi.gaussian.draws import Approximation, StoredDraws
 from mgvi.gaussian.krylov import KrylovCurvature
 from mgvi.gaussian.samplers import MGVI, Point, Sampler
+
+APPROXIMATIONS = {cls.__name__: cls for cls in (DenseGaussian, KrylovGaussian, StoredDraws)}  # by name, for files
 
 __all__ = [
     "APPROXIMATIONS",
