@@ -10,6 +10,7 @@ pytestmark = pytest.mark.skipif("MGVI_DATA_DIR" not in os.environ, reason="MGVI_
 
 
 @pytest.mark.filterwarnings("ignore::mgvi.MgviWarning")
+@pytest.mark.slow
 def test_mgvi_is_closer_to_nuts_than_mean_field_and_laplace(tmp_path, monkeypatch):
     monkeypatch.setattr(election, "TRACE_SAMPLES", 64)
     monkeypatch.setattr(election, "MOMENT_SAMPLES", 10_000)

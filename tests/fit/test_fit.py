@@ -367,7 +367,7 @@ def test_posteriors_that_callbacks_keep_outlive_the_next_rounds():
     assert np.all(np.isfinite(means)) and np.any(means[0] != means[1])
 
 
-@pytest.mark.parametrize("finished", [0, 2])
+@pytest.mark.parametrize("finished", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_fit_that_is_interrupted_while_deviations_are_drawn_gives_what_it_has(finished, monkeypatch):
     problem, calls = classification.make(16, seed=1, squares=4).problem.matrix_free(), []
 

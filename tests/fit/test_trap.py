@@ -46,6 +46,7 @@ def noise_of(problem, **options):
     return posterior, float(posterior.at_mean["noise"])
 
 
+@pytest.mark.slow
 def test_plain_loop_takes_its_unconverged_deviations_for_noise(gaps):
     _, noise = noise_of(gaps[0], schedule=[mgvi.Stage(pairs=1, cg=5, newton=1, rounds=12)])
     assert noise > 2 * NOISE
